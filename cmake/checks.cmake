@@ -1,0 +1,1 @@
+# Structure checks run as ctests: layers, every header compiles alone, file length.

@@ -1,0 +1,96 @@
+// What scheduler and lane say to each other: one Plan and one Result per step, over two rings in shared memory.
+// A plan carries all that a step needs (tokens, blocks, sampling): a lane keeps nothing about a sequence between
+// plans, so a worker that was just started can run the next step of any of them.
+// Plans and results are flat, so that a reused object allocates nothing after warm-up.
+#pragma once
+
+#include <cstdint>
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tandem/backend.h"
+#include "tandem/types.h"
+
+namespace tandem {
+
+// A run of elements in one of the plan's flat lists.
+struct Run {
+  std::uint32_t begin = 0;
+  std::uint32_t count = 0;
+};
+
+enum class PlanWant : std::uint32_t {
+  kNothing = 0,       // a chunk that does not finish its prompt
+  kSample = 1,        // one token after the last row
+  kScore = 2,         // the log-probability of every next token in `targets`, then a sample
+};
+
+struct PlanItem {
+  SequenceId sequence;
+  std::uint32_t position = 0;  // absolute position of its first token
+  Run tokens;
+  Run blocks;                  // the sequence's whole table, up to the last token of this step
+  Run targets;                 // kScore: targets[i] follows tokens[i]
+  Run bias;
+  Run counts;
+  PlanWant want = PlanWant::kNothing;
+  std::uint32_t wants_logits = 0;  // 1: return the last row's logits, before any sampling change
+  SampleRow sampling;              // its spans are filled in by the lane from `bias` and `counts`
+};
+
+struct Plan {
+  std::uint64_t step = 0;
+  Share share;
+  std::vector<PlanItem> items;
+  std::vector<TokenId> tokens;
+  std::vector<BlockId> blocks;
+  std::vector<TokenId> targets;
+  std::vector<TokenLogprob> bias;
+  std::vector<TokenCount> counts;
+
+  void clear();
+};
+
+struct ResultItem {
+  SequenceId sequence;
+  std::uint32_t has_token = 0;
+  Sampled sampled;
+  Run scores;  // kScore: one per target
+  Run logits;
+};
+
+struct Result {
+  std::uint64_t step = 0;
+  std::uint64_t busy_us = 0;  // time the lane worked on the step
+  std::vector<ResultItem> items;
+  std::vector<Sampled> scores;
+  std::vector<float> logits;
+  std::string error;  // not empty: the step failed as a whole and no item is valid
+
+  void clear();
+};
+
+// The scheduler's end of a lane.
+class LanePort {
+ public:
+  virtual ~LanePort() = default;
+  // ResourceExhausted: the ring is full (the scheduler sent too much ahead). Unavailable: the peer is gone.
+  virtual absl::Status send(const Plan& plan) = 0;
+  // True when a result was read into `result`; never waits. A damaged message is DataLoss.
+  virtual absl::StatusOr<bool> poll(Result& result) = 0;
+};
+
+// The lane's end.
+class WorkerPort {
+ public:
+  virtual ~WorkerPort() = default;
+  // Waits until a plan is there (true) or `timeout` has passed (false).
+  virtual absl::StatusOr<bool> receive(Plan& plan, std::chrono::milliseconds timeout) = 0;
+  virtual absl::Status send(const Result& result) = 0;
+};
+
+}  // namespace tandem

@@ -1,0 +1,38 @@
+// The words every layer shares: ids, element types, phases. Plain values, no behaviour.
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+
+namespace tandem {
+
+using TokenId = std::int32_t;
+
+// A distinct integer type per kind of id, so that a block never passes for a lane.
+template <class Tag, class T>
+struct Id {
+  T value{};
+  friend constexpr auto operator<=>(Id, Id) = default;
+};
+
+using SequenceId = Id<struct SequenceTag, std::uint64_t>;  // unique in one front end's life
+using BlockId = Id<struct BlockTag, std::uint32_t>;        // index into the KV pool
+using LaneId = Id<struct LaneTag, std::uint32_t>;          // index into the control page
+
+inline constexpr std::size_t kMaxLanes = 8;
+
+// Element types of weights, activations and KV. Quantised ones are GGUF's blocks of 32 values.
+enum class DType : std::uint8_t { kF32, kF16, kBF16, kQ8_0, kQ4_0, kQ4_1 };
+
+enum class Phase : std::uint8_t { kPrefill, kDecode };
+
+// Compute a lane may use: units [first, first + count). A unit is a core here, an SM group on a GPU.
+// count 0 means every unit of the device.
+struct Share {
+  std::uint16_t first = 0;
+  std::uint16_t count = 0;
+  friend constexpr bool operator==(Share, Share) = default;
+};
+
+}  // namespace tandem
