@@ -18,6 +18,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/handles.h"
+#include "tandem/sampling.h"
 #include "tandem/types.h"
 
 namespace tandem {
@@ -73,7 +74,7 @@ struct KvLayout {
 
   std::int64_t head_elements() const { return std::int64_t{block_tokens} * head_dim; }
   std::int64_t plane_elements() const { return num_kv_heads * head_elements(); }  // K or V of one layer
-  std::int64_t block_elements() const { return 2 * num_layers * plane_elements(); }
+  std::int64_t block_elements() const { return std::int64_t{2} * num_layers * plane_elements(); }
   std::int64_t block_bytes() const { return block_elements() * (dtype == DType::kF32 ? 4 : 2); }
 };
 
@@ -171,44 +172,6 @@ struct GatherRowsArgs {
   Tensor x;
   std::span<const std::int32_t> rows;
   Tensor out;  // [rows.size(), x.cols]
-};
-
-inline constexpr std::size_t kMaxTopLogprobs = 20;
-
-struct TokenLogprob {
-  TokenId token = -1;
-  float logprob = 0.0F;
-};
-
-struct TokenCount {
-  TokenId token = 0;
-  std::int32_t output_count = 0;  // times generated; 0: only in the prompt
-};
-
-// How one row of logits becomes a token. Log-probabilities are those of the model: natural log, before
-// bias, penalties and temperature. Defaults are greedy.
-struct SampleRow {
-  float temperature = 0.0F;  // 0: argmax, lowest id wins a tie
-  float top_p = 1.0F;
-  float min_p = 0.0F;
-  std::int32_t top_k = 0;  // 0: off
-  float repetition_penalty = 1.0F;
-  float presence_penalty = 0.0F;
-  float frequency_penalty = 0.0F;
-  std::uint64_t seed = 0;      // the draw is a function of (seed, position) alone
-  std::uint64_t position = 0;  // index of the new token in its sequence
-  std::int32_t num_top_logprobs = 0;
-  bool wants_logprob = false;
-  TokenId target = -1;  // >= 0: score this token instead of choosing one (prompt scoring)
-  std::span<const TokenLogprob> bias;    // added to the logits
-  std::span<const TokenCount> counts;    // tokens seen so far, for the penalties
-};
-
-struct Sampled {
-  TokenId token = -1;  // the chosen one; for a scored row the row's argmax
-  float logprob = 0.0F;  // of the chosen or target token, when asked for
-  std::int32_t num_top = 0;
-  TokenLogprob top[kMaxTopLogprobs];  // descending
 };
 
 struct SampleArgs {

@@ -71,16 +71,16 @@ absl::StatusOr<std::unique_ptr<ModelFile>> open_model(const std::string& path);
 
 // One step's work: rows of several sequences, one after the other.
 struct ForwardBatch {
-  std::span<const TokenId> tokens;           // [rows]
-  std::span<const std::int32_t> positions;   // [rows]
+  std::span<const TokenId> tokens;          // [rows]
+  std::span<const std::int32_t> positions;  // [rows]
   std::span<const SequenceRows> sequences;
-  std::span<const BlockId> blocks;           // flat block tables
-  std::span<const std::int32_t> logit_rows;  // rows whose logits are wanted
+  std::span<const BlockId> blocks;          // flat block tables
+  KvView kv;
 };
 
 struct LayerRange {
-  std::int32_t begin = 0;
-  std::int32_t end = 0;  // == num_layers: the head runs too
+  std::int32_t begin = 0;  // 0: the embedding runs first
+  std::int32_t end = 0;
 };
 
 }  // namespace tandem

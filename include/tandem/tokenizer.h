@@ -67,7 +67,8 @@ class Tokenizer {
   // Ids of `text`. Control tokens are recognised except where they overlap one of `user_spans` (sorted,
   // disjoint): text that came from a user never becomes one. No begin or end token is added.
   virtual std::vector<TokenId> encode(std::string_view text, std::span<const TextSpan> user_spans) const = 0;
-  // Ids of a raw prompt: all of it user text, with the begin/end tokens that the model asks for.
+  // Ids of a raw prompt, whose author stands in for the template: control tokens are recognised everywhere. With the
+  // begin/end tokens that the model asks for; a begin token that the text has itself is not doubled.
   virtual std::vector<TokenId> encode_prompt(std::string_view text) const = 0;
   // The bytes that a token stands for, not necessarily whole characters. Empty for an unknown id.
   virtual std::string_view token_bytes(TokenId id) const = 0;

@@ -4,15 +4,15 @@
 // Plans and results are flat, so that a reused object allocates nothing after warm-up.
 #pragma once
 
-#include <cstdint>
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "tandem/backend.h"
+#include "tandem/sampling.h"
 #include "tandem/types.h"
 
 namespace tandem {
@@ -23,21 +23,15 @@ struct Run {
   std::uint32_t count = 0;
 };
 
-enum class PlanWant : std::uint32_t {
-  kNothing = 0,       // a chunk that does not finish its prompt
-  kSample = 1,        // one token after the last row
-  kScore = 2,         // the log-probability of every next token in `targets`, then a sample
-};
-
 struct PlanItem {
   SequenceId sequence;
   std::uint32_t position = 0;  // absolute position of its first token
   Run tokens;
   Run blocks;                  // the sequence's whole table, up to the last token of this step
-  Run targets;                 // kScore: targets[i] follows tokens[i]
+  Run targets;                 // prompt scoring: targets[i] follows tokens[i]; empty: none wanted
   Run bias;
   Run counts;
-  PlanWant want = PlanWant::kNothing;
+  std::uint32_t wants_sample = 0;  // 1: draw the token that follows the last row
   std::uint32_t wants_logits = 0;  // 1: return the last row's logits, before any sampling change
   SampleRow sampling;              // its spans are filled in by the lane from `bias` and `counts`
 };
@@ -59,7 +53,7 @@ struct ResultItem {
   SequenceId sequence;
   std::uint32_t has_token = 0;
   Sampled sampled;
-  Run scores;  // kScore: one per target
+  Run scores;  // one per target
   Run logits;
 };
 
