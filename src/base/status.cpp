@@ -40,9 +40,7 @@ absl::Status annotate(const absl::Status& status, std::string_view context) {
   return annotated;
 }
 
-absl::Status errno_status(std::string_view what) {
-  return absl::ErrnoToStatus(errno, std::string(what));
-}
+absl::Status errno_status(std::string_view what) { return absl::ErrnoToStatus(errno, std::string(what)); }
 
 void check_failed(const char* file, int line, const char* condition, std::string_view sentence) {
   std::fprintf(stderr, "%s:%d: broken invariant: %.*s (%s)\n", file, line, static_cast<int>(sentence.size()),

@@ -38,20 +38,21 @@ absl::Status errno_status(std::string_view what);
 #define TANDEM_CONCAT(a, b) TANDEM_CONCAT_INNER(a, b)
 
 // Returns from the enclosing function when `expr` is not ok.
-#define TANDEM_TRY(expr)                                         \
-  do {                                                           \
+#define TANDEM_TRY(expr) \
+  do { \
     if (absl::Status tandem_try_status = (expr); !tandem_try_status.ok()) return tandem_try_status; \
   } while (false)
 
 // TANDEM_ASSIGN(auto x, make_x()): unwraps a StatusOr or returns its status.
 #define TANDEM_ASSIGN(lhs, expr) TANDEM_ASSIGN_INNER(TANDEM_CONCAT(tandem_or_, __LINE__), lhs, expr)
 #define TANDEM_ASSIGN_INNER(tmp, lhs, expr) \
-  auto tmp = (expr);                        \
-  if (!tmp.ok()) return tmp.status();       \
+  auto tmp = (expr); \
+  if (!tmp.ok()) return tmp.status(); \
   lhs = *std::move(tmp)
 
 // A broken invariant: on in release, ends the process with the sentence.
 #define TANDEM_CHECK(cond, sentence) \
-  do {                               \
-    if (!(cond)) [[unlikely]] ::tandem::check_failed(__FILE__, __LINE__, #cond, sentence); \
+  do { \
+    if (!(cond)) [[unlikely]] \
+      ::tandem::check_failed(__FILE__, __LINE__, #cond, sentence); \
   } while (false)

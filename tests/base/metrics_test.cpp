@@ -1,0 +1,96 @@
+#include "base/metrics.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace tandem {
+namespace {
+
+bool has_line(const std::string& text, const std::string& line) {
+  return ("\n" + text).find("\n" + line + "\n") != std::string::npos;
+}
+
+TEST(Metrics, scrape_is_prometheus_text) {
+  MetricRegistry registry;
+  Counter requests = registry.counter("tandem_requests_total", "Requests seen.", {{"code", "200"}});
+  Gauge running = registry.gauge("tandem_running", "Running sequences.");
+  Histogram step = registry.histogram("tandem_step_seconds", "Step time.", {0.5, 1.0});
+  requests.add();
+  requests.add(2);
+  requests.add(-5);
+  running.set(7);
+  running.add(-3);
+  for (const double value : {0.25, 0.5, 0.75, 3.0}) step.observe(value);
+
+  const std::string text = registry.scrape();
+  for (const char* line : {"# HELP tandem_requests_total Requests seen.", "# TYPE tandem_requests_total counter",
+                           "tandem_requests_total{code=\"200\"} 3", "# TYPE tandem_running gauge", "tandem_running 4",
+                           "# TYPE tandem_step_seconds histogram", "tandem_step_seconds_count 4",
+                           "tandem_step_seconds_sum 4.5", "tandem_step_seconds_bucket{le=\"0.5\"} 2",
+                           "tandem_step_seconds_bucket{le=\"1\"} 3", "tandem_step_seconds_bucket{le=\"+Inf\"} 4"}) {
+    EXPECT_TRUE(has_line(text, line)) << line << "\nin\n" << text;
+  }
+}
+
+TEST(Metrics, the_same_name_and_labels_are_one_series) {
+  MetricRegistry registry;
+  registry.counter("hits", "Hits.", {{"a", "1"}, {"b", "2"}}).add();
+  registry.counter("hits", "Hits.", {{"b", "2"}, {"a", "1"}}).add();
+  registry.counter("hits", "Hits.", {{"a", "2"}, {"b", "2"}}).add();
+  const std::string text = registry.scrape();
+  EXPECT_TRUE(has_line(text, "hits{a=\"1\",b=\"2\"} 2")) << text;
+  EXPECT_TRUE(has_line(text, "hits{a=\"2\",b=\"2\"} 1")) << text;
+  EXPECT_EQ(text.find("# TYPE hits"), text.rfind("# TYPE hits"));
+}
+
+TEST(Metrics, label_values_are_escaped) {
+  MetricRegistry registry;
+  registry.counter("named", "Named.", {{"model", "a\"b\\c\nd"}}).add();
+  EXPECT_TRUE(has_line(registry.scrape(), R"(named{model="a\"b\\c\nd"} 1)"));
+}
+
+TEST(Metrics, handles_without_a_registry_do_nothing) {
+  Counter().add();
+  Gauge().set(1);
+  Gauge().add(1);
+  Histogram().observe(1);
+}
+
+TEST(Metrics, threads_lose_no_count) {
+  MetricRegistry registry;
+  Counter counter = registry.counter("n", "N.");
+  Histogram histogram = registry.histogram("h", "H.", {1});
+  std::vector<std::thread> threads;
+  threads.reserve(4);
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([counter, histogram]() mutable {
+      for (int i = 0; i < 1000; ++i) {
+        counter.add();
+        histogram.observe(0.5);
+      }
+    });
+  }
+  for (int i = 0; i < 20; ++i) EXPECT_FALSE(registry.scrape().empty());
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(has_line(registry.scrape(), "n 4000"));
+  EXPECT_TRUE(has_line(registry.scrape(), "h_count 4000"));
+}
+
+TEST(Metrics, exponential_bounds_multiply) {
+  EXPECT_EQ(exponential_bounds(0.5, 2, 4), (std::vector<double>{0.5, 1, 2, 4}));
+}
+
+TEST(MetricsDeathTest, names_the_format_cannot_carry_are_broken_invariants) {
+  MetricRegistry registry;
+  registry.counter("taken", "T.");
+  EXPECT_DEATH(registry.gauge("taken", "T."), "metric taken");
+  EXPECT_DEATH(registry.counter("has space", "T."), "metric has space");
+  EXPECT_DEATH(registry.counter("bad_label", "T.", {{"a-b", "1"}}), "metric bad_label");
+  EXPECT_DEATH(registry.histogram("falling", "T.", {2, 1}), "metric falling");
+}
+
+}  // namespace
+}  // namespace tandem
