@@ -1,0 +1,41 @@
+// The instance's control page: one region, mapped by every process, with the scheduler's doorbell and one line of
+// counters per lane. Plain data; each counter names its one writer. All steps of a lane are numbered upwards
+// and the numbers go on over restarts of its worker.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "ipc/doorbell.h"
+#include "tandem/types.h"
+
+namespace tandem {
+
+struct alignas(64) LaneCounters {
+  // Last step sent to the lane. Writer: the scheduler, BEFORE it sends the plan.
+  std::atomic<std::uint64_t> issued_step{0};
+  // Last step whose memory accesses are over. Writer: the lane, before it sends the result; or the supervisor, which
+  // sets it to issued_step once a dead worker is reaped. Blocks wait for this before they are reused.
+  std::atomic<std::uint64_t> completed_step{0};
+  // Which life of the lane this is. Writer: the supervisor, before it starts a worker.
+  std::atomic<std::uint64_t> epoch{0};
+  // Changes while the lane's loop turns. Writer: the lane.
+  std::atomic<std::uint64_t> heartbeat{0};
+};
+
+struct ControlPage {
+  std::uint64_t magic = 0;
+  std::uint32_t version = 0;
+  alignas(64) Doorbell scheduler;  // rung by lanes with every result, and by front-end threads
+  LaneCounters lanes[kMaxLanes];
+};
+
+// Makes a fresh control page in `memory` (64-byte aligned, at least sizeof(ControlPage)). Nobody else uses it yet.
+absl::StatusOr<ControlPage*> init_control_page(std::span<std::byte> memory);
+// The page another process initialised; FailedPrecondition when this is not one of our version.
+absl::StatusOr<ControlPage*> open_control_page(std::span<std::byte> memory);
+
+}  // namespace tandem
