@@ -1,0 +1,38 @@
+// The entry points of attention for one instruction set: from KV element types to instantiations of the body.
+#pragma once
+
+#include <cstdint>
+
+#include "base/status.h"
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_body.h"
+#include "kernels/cpu/attention_queries.h"
+#include "kernels/cpu/elements.h"
+#include "tandem/backend.h"
+
+namespace tandem::cpu {
+
+template <class V>
+void attend(const AttentionArgs& args, const AttentionItem& item, float* scratch, float* partials) {
+  switch (args.kv.layout.dtype) {
+    case DType::kF16: return Attend<V, Half>(args, item, scratch).run(partials);
+    case DType::kBF16: return Attend<V, BFloat>(args, item, scratch).run(partials);
+    case DType::kF32: return Attend<V, float>(args, item, scratch).run(partials);
+    default: TANDEM_CHECK(false, "KV memory holds f32, f16 or bf16");
+  }
+}
+
+template <class V>
+void merge_chunks(const AttentionArgs& args, const AttentionItem& item, float* scratch, const float* partials) {
+  const Queries<V> queries(args, item);
+  const std::int64_t chunk_floats = queries.count() * queries.state();
+  for (int c = 0; c < item.num_chunks; ++c) {
+    queries.merge_chunk(c, partials + item.partial + c * chunk_floats, scratch);
+  }
+  queries.finish(scratch);
+}
+
+template <class V>
+inline constexpr AttentionKernels kAttentionKernels = {.attend = attend<V>, .merge = merge_chunks<V>};
+
+}  // namespace tandem::cpu

@@ -1,0 +1,74 @@
+// The rows of keys and values that one tile of attention reads: where they lie, and their wide copies.
+#pragma once
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/kv_layout.h"
+#include "kernels/cpu/octet.h"
+#include "kernels/cpu/vec_math.h"
+#include "tandem/backend.h"
+
+namespace tandem::cpu {
+
+// (Templates over V even where nothing depends on it: one compiled for AVX-512 must not pass for the other.)
+
+// Where the rows of a tile's n keys and values lie.
+template <class T>
+struct TileRows {
+  int n = 0;
+  const T* keys[kTileKeys];
+  const T* values[kTileKeys];
+};
+
+template <class V, class T>
+[[gnu::always_inline]] inline void prefetch(const T* row, int dim) {
+  constexpr int kLine = 64 / static_cast<int>(sizeof(T));
+  for (int i = 0; i < dim; i += kLine) _mm_prefetch(reinterpret_cast<const char*>(row + i), _MM_HINT_T0);
+}
+
+// Finds the rows of one kv head at positions [start, start + n).
+template <class V, class T>
+void locate(const AttentionArgs& args, const SequenceRows& sequence, std::int32_t kv_head, int start, int n,
+            TileRows<T>& tile) {
+  const KvLayout& layout = args.kv.layout;
+  const auto* base = reinterpret_cast<const T*>(args.kv.base);
+  int token = start % layout.block_tokens;
+  auto block = static_cast<std::size_t>(sequence.first_block + start / layout.block_tokens);
+  tile.n = n;
+  for (int i = 0; i < n; ++block, token = 0) {
+    const T* key = base + kv_offset(layout, args.blocks[block], args.layer, KvPlane::kKey, kv_head);
+    const T* value = base + kv_offset(layout, args.blocks[block], args.layer, KvPlane::kValue, kv_head);
+    for (; token < layout.block_tokens && i < n; ++token, ++i) {
+      tile.keys[i] = key + std::int64_t{token} * layout.head_dim;
+      tile.values[i] = value + std::int64_t{token} * layout.head_dim;
+    }
+  }
+}
+
+// Transposes a tile's keys to [padded, kTileKeys] and widens its values to [n, padded], whose rows `rows` names.
+// Past n the keys are repeats: their scores are masked.
+template <class V, class T>
+void widen(const HeadShape& head, const TileRows<T>& tile, float* keys, float* values, const float** rows) {
+  for (int k = 0; k < tile.n; ++k, values += head.padded) {
+    for (int c = 0; c < head.full; ++c) V::store(values + 16 * c, V::load(tile.values[k] + 16 * c));
+    if (head.half_tail) V::store(values + 16 * head.full, V::load8(tile.values[k] + 16 * head.full));
+    rows[k] = values;
+  }
+  for (int first = 0; first < kTileKeys; first += 8) {
+    for (int d = 0; d < head.padded; d += 8) {
+      __m256 eight[8];
+      for (int k = 0; k < 8; ++k) {
+        const T* key = tile.keys[std::min(first + k, tile.n - 1)] + d;
+        eight[k] = d < head.dim ? Octet::load(key).v : Octet::zero().v;
+      }
+      transpose_8<V>(eight, keys + d * kTileKeys + first, kTileKeys);
+    }
+  }
+}
+
+}  // namespace tandem::cpu

@@ -1,0 +1,315 @@
+// AVX2: a tile's 16 outputs are two vectors of 8. Products of 4-bit weights are added up as 16-bit integers over a
+// whole block (8 x 2 x 15 x 127 = 30,480 fits) and widened once; those of 8-bit weights at once, with the signs
+// moved to the activation so that the unsigned x signed multiply cannot saturate (2 x 128 x 127 = 32,512 fits).
+// One or two rows take both vectors in one pass; three or four take them one after the other to fit 16 registers.
+#include <immintrin.h>
+
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "kernels/cpu/linear.h"
+#include "kernels/cpu/ops.h"
+
+#pragma GCC target("avx2,fma,f16c")
+
+namespace tandem::cpu {
+namespace {
+
+constexpr int kPanelRows = 4;
+constexpr int kLanes = 8;
+// Beside the stream of activations of several rows the processor's own prefetch of weights comes late.
+constexpr int kAhead = 4096;
+
+inline std::int32_t load_i32(const std::byte* from) {
+  std::int32_t value;
+  std::memcpy(&value, from, sizeof(value));
+  return value;
+}
+
+inline float load_f32(const std::byte* from) {
+  float value;
+  std::memcpy(&value, from, sizeof(value));
+  return value;
+}
+
+inline __m256i load_bytes(const std::byte* from) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)); }
+
+inline __m256 load_halves(const std::byte* from) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+}
+
+// Fixes a sum in its register at this point: g++ 12 else puts the additions off to the end of the block and spills
+// every product until then.
+[[gnu::always_inline]] inline void keep(__m256i& sum) { asm("" : "+x"(sum)); }
+
+// The block's integer sums of H vectors of 8 outputs, beginning at byte `at` of each packed vector.
+template <DType D, int R, int H>
+[[gnu::always_inline]] inline void dot_block(const std::byte* record, std::int64_t at, const std::byte* x,
+                                             __m256i (&dot)[H][R]) {
+  const __m256i ones = _mm256_set1_epi16(1);
+#pragma GCC unroll 16
+  for (int h = 0; h < H; ++h) {
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) dot[h][r] = _mm256_setzero_si256();
+  }
+  if constexpr (D == DType::kQ8_0) {
+    const __m256i flip = _mm256_set1_epi8(-128);
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; ++j) {
+#pragma GCC unroll 16
+      for (int h = 0; h < H; ++h) {
+        const __m256i weight = _mm256_xor_si256(load_bytes(record + 64 * j + at + 32 * h), flip);
+        const __m256i magnitude = _mm256_abs_epi8(weight);
+#pragma GCC unroll 16
+        for (int r = 0; r < R; ++r) {
+          const __m256i value = _mm256_set1_epi32(load_i32(x + r * kBlockCols + 4 * j));
+          const __m256i pairs = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(value, weight));
+          dot[h][r] = _mm256_add_epi32(dot[h][r], _mm256_madd_epi16(pairs, ones));
+          keep(dot[h][r]);
+        }
+      }
+    }
+    return;
+  }
+  const __m256i low_nibbles = _mm256_set1_epi8(15);
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+#pragma GCC unroll 16
+    for (int h = 0; h < H; ++h) {
+      const __m256i packed = load_bytes(record + 64 * j + at + 32 * h);
+      const __m256i low = _mm256_and_si256(packed, low_nibbles);
+      const __m256i high = _mm256_and_si256(_mm256_srli_epi16(packed, 4), low_nibbles);
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) {
+        const std::byte* values = x + r * kBlockCols + 4 * j;
+        const __m256i first = _mm256_maddubs_epi16(low, _mm256_set1_epi32(load_i32(values)));
+        dot[h][r] = _mm256_add_epi16(dot[h][r], first);
+        const __m256i second = _mm256_maddubs_epi16(high, _mm256_set1_epi32(load_i32(values + 16)));
+        dot[h][r] = _mm256_add_epi16(dot[h][r], second);
+        keep(dot[h][r]);
+      }
+    }
+  }
+#pragma GCC unroll 16
+  for (int h = 0; h < H; ++h) {
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+      dot[h][r] = _mm256_madd_epi16(dot[h][r], ones);
+      if constexpr (D == DType::kQ4_0) {
+        const std::int32_t zero = load_i32(x + R * kBlockCols + 8 * R + 4 * r);  // -8 * sum(quants)
+        dot[h][r] = _mm256_add_epi32(dot[h][r], _mm256_set1_epi32(zero));
+      }
+    }
+  }
+}
+
+// H of the tile's two vectors, beginning with vector `half`.
+template <DType D, int R, int H>
+[[gnu::always_inline]] inline void quant_half(const std::byte* record, std::int64_t blocks, int half,
+                                              const std::byte* x, float* y, std::int64_t stride) {
+  __m256 acc[H][R];
+#pragma GCC unroll 16
+  for (int h = 0; h < H; ++h) {
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) acc[h][r] = _mm256_setzero_ps();
+  }
+  for (std::int64_t block = 0; block < blocks; ++block) {
+    const std::byte* trailer = x + R * kBlockCols;
+    if (H == 1 && half == 0) {
+      for (std::int64_t at = 0; at < quant_bytes(D); at += 64) {
+        _mm_prefetch(reinterpret_cast<const char*>(record + at + kAhead), _MM_HINT_T0);
+      }
+    }
+    __m256i dot[H][R];
+    dot_block<D, R, H>(record, 32 * half, x, dot);
+#pragma GCC unroll 16
+    for (int h = 0; h < H; ++h) {
+      const std::byte* scales = record + quant_bytes(D) + 2 * kLanes * (half + h);
+      const __m256 scale = load_halves(scales);
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) {
+        const __m256 both = _mm256_mul_ps(scale, _mm256_set1_ps(load_f32(trailer + 4 * r)));
+        acc[h][r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[h][r]), both, acc[h][r]);
+      }
+      if constexpr (D == DType::kQ4_1) {
+        const __m256 minimum = load_halves(scales + 2 * kTileRows);
+#pragma GCC unroll 16
+        for (int r = 0; r < R; ++r) {
+          acc[h][r] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(load_f32(trailer + 4 * R + 4 * r)), acc[h][r]);
+        }
+      }
+    }
+    record += record_bytes(D);
+    x += R * (kBlockCols + kPanelTrailer);
+  }
+#pragma GCC unroll 16
+  for (int h = 0; h < H; ++h) {
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) _mm256_storeu_ps(y + r * stride + kLanes * (half + h), acc[h][r]);
+  }
+}
+
+template <DType D, int R>
+void quant_tiles(const std::byte* tiles, std::int64_t num_tiles, std::int64_t cols, const std::byte* panel, float* y,
+                 std::int64_t stride) {
+  const std::int64_t size = tile_bytes(D, cols);
+  const std::int64_t blocks = cols / kBlockCols;
+  for (std::int64_t tile = 0; tile < num_tiles; ++tile, tiles += size, y += kTileRows) {
+    if constexpr (R <= 2) {
+      quant_half<D, R, 2>(tiles, blocks, 0, panel, y, stride);
+    } else {
+      quant_half<D, R, 1>(tiles, blocks, 0, panel, y, stride);
+      quant_half<D, R, 1>(tiles, blocks, 1, panel, y, stride);
+    }
+  }
+}
+
+template <DType D>
+inline __m256 load_floats(const std::byte* from) {
+  if constexpr (D == DType::kF32) {
+    return _mm256_loadu_ps(reinterpret_cast<const float*>(from));
+  } else if constexpr (D == DType::kF16) {
+    return load_halves(from);
+  } else {
+    const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  }
+}
+
+// T tiles at once, so that a short panel still has enough independent sums to hide an fma's latency.
+template <DType D, int R, int T>
+void float_tile_group(const std::byte* tiles, std::int64_t size, std::int64_t cols, const std::byte* panel, float* y,
+                      std::int64_t stride) {
+  constexpr std::int64_t kRecord = record_bytes(D);
+  __m256 acc[T][R][2];
+#pragma GCC unroll 16
+  for (int t = 0; t < T; ++t) {
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) acc[t][r][0] = acc[t][r][1] = _mm256_setzero_ps();
+  }
+  for (std::int64_t k = 0; k < cols; ++k) {
+#pragma GCC unroll 16
+    for (int t = 0; t < T; ++t) {
+      const std::byte* record = tiles + t * size + k * kRecord;
+      const __m256 left = load_floats<D>(record);
+      const __m256 right = load_floats<D>(record + kRecord / 2);
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) {
+        const __m256 value = _mm256_set1_ps(load_f32(panel + (k * R + r) * 4));
+        acc[t][r][0] = _mm256_fmadd_ps(left, value, acc[t][r][0]);
+        acc[t][r][1] = _mm256_fmadd_ps(right, value, acc[t][r][1]);
+      }
+    }
+  }
+#pragma GCC unroll 16
+  for (int t = 0; t < T; ++t) {
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+      _mm256_storeu_ps(y + r * stride + t * kTileRows, acc[t][r][0]);
+      _mm256_storeu_ps(y + r * stride + t * kTileRows + kLanes, acc[t][r][1]);
+    }
+  }
+}
+
+template <DType D, int R>
+void float_tiles(const std::byte* tiles, std::int64_t num_tiles, std::int64_t cols, const std::byte* panel, float* y,
+                 std::int64_t stride) {
+  constexpr int kGroup = R >= 3 ? 1 : R == 2 ? 2 : 4;
+  const std::int64_t size = tile_bytes(D, cols);
+  std::int64_t tile = 0;
+  for (; tile + kGroup <= num_tiles; tile += kGroup) {
+    float_tile_group<D, R, kGroup>(tiles + tile * size, size, cols, panel, y + tile * kTileRows, stride);
+  }
+  for (; tile < num_tiles; ++tile) {
+    float_tile_group<D, R, 1>(tiles + tile * size, size, cols, panel, y + tile * kTileRows, stride);
+  }
+}
+
+template <DType D, int R>
+constexpr TileKernel kernel_of() {
+  if constexpr (is_quantised(D)) {
+    return quant_tiles<D, R>;
+  } else {
+    return float_tiles<D, R>;
+  }
+}
+
+template <DType D>
+constexpr std::array<TileKernel, kPanelRows> kernels_of() {
+  return {kernel_of<D, 1>(), kernel_of<D, 2>(), kernel_of<D, 3>(), kernel_of<D, 4>()};
+}
+
+TileKernel kernel(DType dtype, int rows) {
+  static constexpr std::array<std::array<TileKernel, kPanelRows>, 6> kTable = {
+      kernels_of<DType::kF32>(),  kernels_of<DType::kF16>(),  kernels_of<DType::kBF16>(),
+      kernels_of<DType::kQ8_0>(), kernels_of<DType::kQ4_0>(), kernels_of<DType::kQ4_1>()};
+  return kTable[static_cast<std::size_t>(dtype)][static_cast<std::size_t>(rows - 1)];
+}
+
+constexpr LinearKernels kKernels = {kPanelRows, kernel};
+
+inline std::int32_t sum_lanes(__m256i v) {
+  const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+  const __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4E));
+  return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xB1)));
+}
+
+inline float max_lanes(__m256 v) {
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
+}  // namespace
+
+void quantise_row(const float* x, std::int64_t blocks, std::byte* panel, int rows, int lane) {
+  // Below this 127 / max overflows; such a block is zero in all but name.
+  constexpr float kSmallest = 1e-35F;
+  const __m256 magnitude_bits = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF));
+  const __m256 infinity = _mm256_set1_ps(std::numeric_limits<float>::infinity());
+  // Undoes the interleaving of the two packs below.
+  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+  for (std::int64_t block = 0; block < blocks; ++block, x += kBlockCols) {
+    __m256 v[4];
+    __m256 finite = _mm256_castsi256_ps(_mm256_set1_epi32(-1));
+    __m256 largest = _mm256_setzero_ps();
+    for (int i = 0; i < 4; ++i) {
+      v[i] = _mm256_loadu_ps(x + kLanes * i);
+      const __m256 magnitude = _mm256_and_ps(v[i], magnitude_bits);
+      finite = _mm256_and_ps(finite, _mm256_cmp_ps(magnitude, infinity, _CMP_LT_OQ));
+      largest = _mm256_max_ps(largest, magnitude);
+    }
+    const float max = max_lanes(largest);
+    float scale = max / 127.0F;
+    float inverse = max < kSmallest ? 0.0F : 127.0F / max;
+    if (max < kSmallest) scale = 0.0F;
+    if (_mm256_movemask_ps(finite) != 0xFF) {
+      scale = std::numeric_limits<float>::quiet_NaN();
+      inverse = 0.0F;
+      for (__m256& values : v) values = _mm256_setzero_ps();
+    }
+    const __m256 factor = _mm256_set1_ps(inverse);
+    __m256i q[4];
+    for (int i = 0; i < 4; ++i) q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], factor));
+    const __m256i sums = _mm256_add_epi32(_mm256_add_epi32(q[0], q[1]), _mm256_add_epi32(q[2], q[3]));
+    const __m256i bytes = _mm256_permutevar8x32_epi32(
+        _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3])), order);
+    std::byte* to = panel + block * rows * (kBlockCols + kPanelTrailer);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + lane * kBlockCols), bytes);
+    const std::int32_t sum = sum_lanes(sums);
+    const float scaled_sum = scale * static_cast<float>(sum);
+    const std::int32_t minus_8 = -8 * sum;
+    const std::int32_t minus_128 = -128 * sum;
+    std::byte* trailer = to + rows * kBlockCols + 4 * lane;
+    std::memcpy(trailer, &scale, 4);
+    std::memcpy(trailer + 4 * rows, &scaled_sum, 4);
+    std::memcpy(trailer + 8 * rows, &minus_8, 4);
+    std::memcpy(trailer + 12 * rows, &minus_128, 4);
+  }
+}
+
+void avx2::linear(const LinearArgs& args, Team& team) { run_linear(args, team, kKernels); }
+
+}  // namespace tandem::cpu

@@ -1,0 +1,185 @@
+// AVX-512 with VNNI: a vector is one tile's 16 outputs, so a panel of R rows keeps R sums in registers while a
+// weight vector, unpacked once, serves all of them. Reads each tile once per panel.
+#include <immintrin.h>
+
+#include <array>
+#include <cstring>
+
+#include "kernels/cpu/linear.h"
+#include "kernels/cpu/ops.h"
+
+#pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")
+
+namespace tandem::cpu {
+namespace {
+
+constexpr int kPanelRows = 8;
+// Beside the stream of activations of several rows the processor's own prefetch of weights comes late.
+constexpr int kAhead = 4096;
+
+inline std::int32_t load_i32(const std::byte* from) {
+  std::int32_t value;
+  std::memcpy(&value, from, sizeof(value));
+  return value;
+}
+
+inline float load_f32(const std::byte* from) {
+  float value;
+  std::memcpy(&value, from, sizeof(value));
+  return value;
+}
+
+inline __m512 load_halves(const std::byte* from) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+}
+
+template <DType D, int R>
+void quant_tiles(const std::byte* tiles, std::int64_t num_tiles, std::int64_t cols, const std::byte* panel, float* y,
+                 std::int64_t stride) {
+  constexpr std::int64_t kRecord = record_bytes(D);
+  constexpr int kVectors = static_cast<int>(quant_bytes(D) / 64);
+  constexpr std::int64_t kStep = R * (kBlockCols + kPanelTrailer);
+  const std::int64_t size = tile_bytes(D, cols);
+  const std::int64_t blocks = cols / kBlockCols;
+  const __m512i low_nibbles = _mm512_set1_epi8(15);
+  for (std::int64_t tile = 0; tile < num_tiles; ++tile) {
+    const std::byte* record = tiles + tile * size;
+    const std::byte* x = panel;
+    __m512 acc[R];
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) acc[r] = _mm512_setzero_ps();
+    for (std::int64_t block = 0; block < blocks; ++block, record += kRecord, x += kStep) {
+      const std::byte* trailer = x + R * kBlockCols;
+      __m512i dot[R];
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) {
+        // The zero point leaves as an integer: the sum starts at -zero * sum(quants).
+        if constexpr (D == DType::kQ4_1) {
+          dot[r] = _mm512_setzero_si512();
+        } else {
+          dot[r] = _mm512_set1_epi32(load_i32(trailer + (D == DType::kQ4_0 ? 8 : 12) * R + 4 * r));
+        }
+      }
+#pragma GCC unroll 8
+      for (int j = 0; j < kVectors; ++j) {
+        const __m512i packed = _mm512_loadu_si512(record + 64 * j);
+        if constexpr (R > 2) _mm_prefetch(reinterpret_cast<const char*>(record + 64 * j + kAhead), _MM_HINT_T0);
+        if constexpr (D == DType::kQ8_0) {
+#pragma GCC unroll 16
+          for (int r = 0; r < R; ++r) {
+            dot[r] = _mm512_dpbusd_epi32(dot[r], packed, _mm512_set1_epi32(load_i32(x + r * kBlockCols + 4 * j)));
+          }
+        } else {
+          const __m512i low = _mm512_and_si512(packed, low_nibbles);
+          const __m512i high = _mm512_and_si512(_mm512_srli_epi16(packed, 4), low_nibbles);
+#pragma GCC unroll 16
+          for (int r = 0; r < R; ++r) {
+            dot[r] = _mm512_dpbusd_epi32(dot[r], low, _mm512_set1_epi32(load_i32(x + r * kBlockCols + 4 * j)));
+          }
+#pragma GCC unroll 16
+          for (int r = 0; r < R; ++r) {
+            dot[r] = _mm512_dpbusd_epi32(dot[r], high, _mm512_set1_epi32(load_i32(x + r * kBlockCols + 16 + 4 * j)));
+          }
+        }
+      }
+      const __m512 scale = load_halves(record + quant_bytes(D));
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) {
+        const __m512 both = _mm512_mul_ps(scale, _mm512_set1_ps(load_f32(trailer + 4 * r)));
+        acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[r]), both, acc[r]);
+      }
+      if constexpr (D == DType::kQ4_1) {
+        const __m512 minimum = load_halves(record + quant_bytes(D) + 2 * kTileRows);
+#pragma GCC unroll 16
+        for (int r = 0; r < R; ++r) {
+          acc[r] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(load_f32(trailer + 4 * R + 4 * r)), acc[r]);
+        }
+      }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) _mm512_storeu_ps(y + r * stride + tile * kTileRows, acc[r]);
+  }
+}
+
+template <DType D>
+inline __m512 load_floats(const std::byte* from) {
+  if constexpr (D == DType::kF32) {
+    return _mm512_loadu_ps(from);
+  } else if constexpr (D == DType::kF16) {
+    return load_halves(from);
+  } else {
+    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+  }
+}
+
+// T tiles at once, so that a short panel still has enough independent sums to hide an fma's latency.
+template <DType D, int R, int T>
+void float_tile_group(const std::byte* tiles, std::int64_t size, std::int64_t cols, const std::byte* panel, float* y,
+                      std::int64_t stride) {
+  __m512 acc[T][R];
+#pragma GCC unroll 16
+  for (int t = 0; t < T; ++t) {
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) acc[t][r] = _mm512_setzero_ps();
+  }
+  for (std::int64_t k = 0; k < cols; ++k) {
+#pragma GCC unroll 16
+    for (int t = 0; t < T; ++t) {
+      const __m512 weight = load_floats<D>(tiles + t * size + k * record_bytes(D));
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) {
+        acc[t][r] = _mm512_fmadd_ps(weight, _mm512_set1_ps(load_f32(panel + (k * R + r) * 4)), acc[t][r]);
+      }
+    }
+  }
+#pragma GCC unroll 16
+  for (int t = 0; t < T; ++t) {
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) _mm512_storeu_ps(y + r * stride + t * kTileRows, acc[t][r]);
+  }
+}
+
+template <DType D, int R>
+void float_tiles(const std::byte* tiles, std::int64_t num_tiles, std::int64_t cols, const std::byte* panel, float* y,
+                 std::int64_t stride) {
+  constexpr int kGroup = R >= 4 ? 1 : R >= 2 ? 2 : 4;
+  const std::int64_t size = tile_bytes(D, cols);
+  std::int64_t tile = 0;
+  for (; tile + kGroup <= num_tiles; tile += kGroup) {
+    float_tile_group<D, R, kGroup>(tiles + tile * size, size, cols, panel, y + tile * kTileRows, stride);
+  }
+  for (; tile < num_tiles; ++tile) {
+    float_tile_group<D, R, 1>(tiles + tile * size, size, cols, panel, y + tile * kTileRows, stride);
+  }
+}
+
+template <DType D, int R>
+constexpr TileKernel kernel_of() {
+  if constexpr (is_quantised(D)) {
+    return quant_tiles<D, R>;
+  } else {
+    return float_tiles<D, R>;
+  }
+}
+
+template <DType D>
+constexpr std::array<TileKernel, kPanelRows> kernels_of() {
+  return {kernel_of<D, 1>(), kernel_of<D, 2>(), kernel_of<D, 3>(), kernel_of<D, 4>(),
+          kernel_of<D, 5>(), kernel_of<D, 6>(), kernel_of<D, 7>(), kernel_of<D, 8>()};
+}
+
+TileKernel kernel(DType dtype, int rows) {
+  static constexpr std::array<std::array<TileKernel, kPanelRows>, 6> kTable = {
+      kernels_of<DType::kF32>(),  kernels_of<DType::kF16>(),  kernels_of<DType::kBF16>(),
+      kernels_of<DType::kQ8_0>(), kernels_of<DType::kQ4_0>(), kernels_of<DType::kQ4_1>()};
+  return kTable[static_cast<std::size_t>(dtype)][static_cast<std::size_t>(rows - 1)];
+}
+
+constexpr LinearKernels kKernels = {kPanelRows, kernel};
+
+}  // namespace
+
+void avx512::linear(const LinearArgs& args, Team& team) { run_linear(args, team, kKernels); }
+
+}  // namespace tandem::cpu
