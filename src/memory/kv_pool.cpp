@@ -1,0 +1,225 @@
+#include "memory/kv_pool.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/status.h"
+#include "fmt/core.h"
+
+namespace tandem {
+namespace {
+
+// The last step issued to each lane when a block was retired.
+using Stamp = std::array<std::uint64_t, kMaxLanes>;
+
+Stamp stamp_now(const ControlPage& control) {
+  Stamp stamp;
+  for (std::size_t i = 0; i < kMaxLanes; ++i) stamp[i] = control.lanes[i].issued_step.load(std::memory_order_acquire);
+  return stamp;
+}
+
+bool passed(const Stamp& stamp, const ControlPage& control) {
+  for (std::size_t i = 0; i < kMaxLanes; ++i) {
+    if (control.lanes[i].completed_step.load(std::memory_order_acquire) < stamp[i]) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+// ---- leases ------------------------------------------------------------------------------------
+
+KvLease::KvLease(KvLease&& other) noexcept
+    : pool_(std::exchange(other.pool_, nullptr)), sequence_(other.sequence_), blocks_(std::move(other.blocks_)) {
+  other.blocks_.clear();
+}
+
+KvLease& KvLease::operator=(KvLease&& other) noexcept {
+  if (this != &other) {
+    if (pool_ != nullptr) pool_->retire(blocks_);
+    pool_ = std::exchange(other.pool_, nullptr);
+    sequence_ = other.sequence_;
+    blocks_ = std::exchange(other.blocks_, {});
+  }
+  return *this;
+}
+
+KvLease::~KvLease() {
+  if (pool_ != nullptr) pool_->retire(blocks_);
+}
+
+absl::Status KvLease::grow(std::uint32_t n, Phase phase) {
+  if (pool_ == nullptr) return absl::FailedPreconditionError("an empty lease cannot grow; reserve one from a pool");
+  return pool_->take(sequence_, n, phase, blocks_);
+}
+
+KvLease KvPool::make_lease(KvPool& pool, SequenceId sequence, std::vector<BlockId> blocks) {
+  KvLease lease;
+  lease.pool_ = &pool;
+  lease.sequence_ = sequence;
+  lease.blocks_ = std::move(blocks);
+  return lease;
+}
+
+// ---- the ledger as a whole -----------------------------------------------------------------------
+
+std::size_t ledger_bytes(std::uint32_t num_blocks) { return Ledger::bytes(num_blocks); }
+
+absl::Status init_ledger(std::span<std::byte> ledger, std::uint32_t num_blocks) {
+  return Ledger::init(ledger, num_blocks);
+}
+
+absl::StatusOr<KvPoolUsage> read_kv_usage(std::span<const std::byte> ledger) {
+  // Nothing below writes, so that a read-only mapping serves.
+  TANDEM_ASSIGN(const Ledger view, Ledger::open({const_cast<std::byte*>(ledger.data()), ledger.size()}));
+  KvPoolUsage usage{.total = view.num_blocks()};
+  for (std::uint32_t i = 0; i < view.num_blocks(); ++i) {
+    switch (view.word(i).state) {
+      case BlockState::kFree: ++usage.free; break;
+      case BlockState::kHeld: ++usage.held; break;
+      case BlockState::kRetiring: ++usage.retiring; break;
+    }
+  }
+  return usage;
+}
+
+// ---- the pool ------------------------------------------------------------------------------------
+
+struct LedgerPool::Account {
+  struct Batch {
+    Stamp stamp;
+    std::size_t num_blocks = 0;
+  };
+  LaneId id;
+  LedgerHolder holder;
+  // First in, first out: steps only count upwards, so a later stamp never passes before an earlier one.
+  std::vector<BlockId> retiring;
+  std::vector<Batch> batches;
+};
+
+LedgerPool::LedgerPool(Key /*key*/, Ledger ledger, ControlPage& control, const KvPoolOptions& options)
+    : ledger_(ledger), control_(control), options_(options) {}
+
+LedgerPool::~LedgerPool() { reclaim(); }
+
+absl::StatusOr<std::unique_ptr<LedgerPool>> create_kv_pool(std::span<std::byte> ledger, ControlPage& control,
+                                                           const KvPoolOptions& options) {
+  TANDEM_ASSIGN(const Ledger view, Ledger::open(ledger));
+  if (options.decode_reserve_blocks >= view.num_blocks()) {
+    return absl::InvalidArgumentError(
+        fmt::format("a decode reserve of {} blocks leaves prefill nothing of {}; lower it or enlarge the KV pool",
+                    options.decode_reserve_blocks, view.num_blocks()));
+  }
+  auto pool = std::make_unique<LedgerPool>(LedgerPool::Key{}, view, control, options);
+  TANDEM_TRY(pool->adopt(options.holder, options.holder));
+  pool->reclaim();
+  return pool;
+}
+
+absl::Status LedgerPool::recover_holder(LaneId holder) {
+  if (holder == options_.holder) return absl::InvalidArgumentError("a live holder cannot recover itself");
+  TANDEM_TRY(adopt(holder, holder));
+  reclaim();
+  return absl::OkStatus();
+}
+
+absl::Status LedgerPool::adopt(LaneId holder, LaneId from) {
+  if (holder.value >= kNumHolders) {
+    return absl::InvalidArgumentError(
+        fmt::format("KV pool holder {} does not exist; they are 0 to {}", holder.value, kNumHolders - 1));
+  }
+  const auto same = [&](const auto& account) { return account->id == holder; };
+  if (std::any_of(accounts_.begin(), accounts_.end(), same)) return absl::OkStatus();  // under way
+
+  const std::uint32_t me = options_.holder.value + 1;
+  std::atomic<std::uint32_t>& driver = ledger_.driver(holder);
+  std::uint32_t current = driver.load();
+  do {
+    if (current != 0 && current != me && current != holder.value + 1 && current != from.value + 1) {
+      return absl::FailedPreconditionError(
+          fmt::format("KV pool holder {} is still being recovered by holder {}; try again once its blocks are free",
+                      holder.value, current - 1));
+    }
+  } while (!driver.compare_exchange_weak(current, me));
+
+  std::vector<BlockId> blocks;
+  TANDEM_ASSIGN(LedgerHolder books, LedgerHolder::resume(ledger_, holder, blocks));
+  auto account = std::make_unique<Account>(Account{.id = holder, .holder = books, .retiring = {}, .batches = {}});
+  if (!blocks.empty()) {
+    account->batches.push_back({.stamp = stamp_now(control_), .num_blocks = blocks.size()});
+    account->retiring = std::move(blocks);
+  }
+  accounts_.push_back(std::move(account));
+
+  // Those whose recovery it had not finished when it died.
+  for (std::uint32_t i = 0; i < kNumHolders; ++i) {
+    if (i != holder.value && i != options_.holder.value && ledger_.driver(LaneId{i}).load() == holder.value + 1) {
+      TANDEM_TRY(adopt(LaneId{i}, holder));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<KvLease> LedgerPool::reserve(SequenceId sequence, std::uint32_t n, Phase phase) {
+  std::vector<BlockId> blocks;
+  TANDEM_TRY(take(sequence, n, phase, blocks));
+  return make_lease(*this, sequence, std::move(blocks));
+}
+
+absl::Status LedgerPool::take(SequenceId sequence, std::uint32_t n, Phase phase, std::vector<BlockId>& into) {
+  const std::uint32_t floor = phase == Phase::kPrefill ? options_.decode_reserve_blocks : 0;
+  if (ledger_.budget() < std::uint64_t{n} + floor) reclaim();
+  if (n > ledger_.num_blocks()) {
+    return absl::ResourceExhaustedError(fmt::format("reserve {} KV blocks for sequence {}: the pool has {} in all", n,
+                                                    sequence.value, ledger_.num_blocks()));
+  }
+  const std::size_t old = into.size();
+  into.resize(old + n);
+  absl::Status status = accounts_.front()->holder.take(sequence, floor, std::span(into).subspan(old));
+  if (!status.ok()) into.resize(old);
+  return status;
+}
+
+void LedgerPool::retire(std::span<const BlockId> blocks) {
+  if (blocks.empty()) return;
+  Account& own = *accounts_.front();
+  const Stamp stamp = stamp_now(control_);
+  if (passed(stamp, control_)) return own.holder.release(blocks);  // nothing is in flight
+  own.holder.mark_retiring(blocks);
+  own.retiring.insert(own.retiring.end(), blocks.begin(), blocks.end());
+  if (own.batches.empty() || own.batches.back().stamp != stamp) own.batches.push_back({.stamp = stamp});
+  own.batches.back().num_blocks += blocks.size();
+}
+
+void LedgerPool::reclaim() {
+  for (const auto& account : accounts_) reclaim_account(*account);
+  // A recovered holder whose last block is free may open its own handle again.
+  for (std::size_t i = accounts_.size(); i-- > 1;) {
+    if (!accounts_[i]->retiring.empty()) continue;
+    ledger_.driver(accounts_[i]->id).store(0);
+    accounts_.erase(accounts_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
+void LedgerPool::reclaim_account(Account& account) {
+  std::size_t num_batches = 0;
+  std::size_t num_blocks = 0;
+  while (num_batches < account.batches.size() && passed(account.batches[num_batches].stamp, control_)) {
+    num_blocks += account.batches[num_batches++].num_blocks;
+  }
+  if (num_blocks == 0) return;
+  account.holder.release(std::span(account.retiring).first(num_blocks));
+  account.retiring.erase(account.retiring.begin(), account.retiring.begin() + static_cast<std::ptrdiff_t>(num_blocks));
+  account.batches.erase(account.batches.begin(), account.batches.begin() + static_cast<std::ptrdiff_t>(num_batches));
+}
+
+KvPoolUsage LedgerPool::usage() const {
+  KvPoolUsage usage{.total = ledger_.num_blocks()};
+  usage.free = ledger_.budget();
+  for (const auto& account : accounts_) usage.retiring += static_cast<std::uint32_t>(account->retiring.size());
+  usage.held = usage.total - std::min(usage.total, usage.free + usage.retiring);
+  return usage;
+}
+
+}  // namespace tandem

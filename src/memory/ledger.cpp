@@ -1,0 +1,234 @@
+#include "memory/ledger.h"
+
+#include <algorithm>
+#include <new>
+
+#include "base/status.h"
+#include "fmt/core.h"
+
+namespace tandem {
+namespace {
+
+constexpr std::uint64_t kMagic = 0x54444d4c45444731;
+constexpr std::uint32_t kVersion = 1;
+
+constexpr int kOperationBits = 36;
+constexpr std::uint64_t kOperationMask = (std::uint64_t{1} << kOperationBits) - 1;
+constexpr std::uint32_t kNoHolder = 15;
+static_assert(kNumHolders <= kNoHolder);
+
+// Passes over all words without finding one of those the budget promised. Contention ends far earlier.
+constexpr std::uint64_t kHopelessPasses = 1000;
+
+constexpr std::uint64_t budget_word(std::uint32_t blocks, std::uint32_t holder, std::uint64_t operation) {
+  return std::uint64_t{blocks} << 40 | std::uint64_t{holder} << kOperationBits | (operation & kOperationMask);
+}
+constexpr std::uint32_t budget_blocks(std::uint64_t word) { return static_cast<std::uint32_t>(word >> 40); }
+constexpr std::uint32_t budget_holder(std::uint64_t word) { return (word >> kOperationBits) & 15; }
+
+// Operation numbers are compared on their ring of 2^36, which no stale writer can lag half of.
+constexpr bool newer(std::uint64_t a, std::uint64_t b) {
+  const std::uint64_t distance = (a - b) & kOperationMask;
+  return distance != 0 && distance < (kOperationMask >> 1);
+}
+
+constexpr std::uint64_t pack(const BlockWord& word) {
+  return std::uint64_t{static_cast<std::uint8_t>(word.state)} << 62 | std::uint64_t{word.holder & 63} << 56 |
+         std::uint64_t{word.generation & 0xffffff} << 32 | word.sequence;
+}
+constexpr BlockWord unpack(std::uint64_t word) {
+  return {.state = static_cast<BlockState>(word >> 62),
+          .holder = static_cast<std::uint32_t>(word >> 56) & 63,
+          .generation = static_cast<std::uint32_t>(word >> 32) & 0xffffff,
+          .sequence = static_cast<std::uint32_t>(word)};
+}
+
+}  // namespace
+
+std::size_t Ledger::bytes(std::uint32_t num_blocks) {
+  return sizeof(LedgerHeader) + std::size_t{num_blocks} * sizeof(std::atomic<std::uint64_t>);
+}
+
+absl::Status Ledger::init(std::span<std::byte> memory, std::uint32_t num_blocks) {
+  if (num_blocks == 0 || num_blocks > kMaxBlocks) {
+    return absl::InvalidArgumentError(fmt::format("a KV pool has 1 to {} blocks, not {}", kMaxBlocks, num_blocks));
+  }
+  if (memory.size() < bytes(num_blocks) ||
+      reinterpret_cast<std::uintptr_t>(memory.data()) % alignof(LedgerHeader) != 0) {
+    return absl::InvalidArgumentError(fmt::format("a ledger of {} blocks needs {} bytes aligned to {}, got {}",
+                                                  num_blocks, bytes(num_blocks), alignof(LedgerHeader), memory.size()));
+  }
+  auto* header = new (memory.data()) LedgerHeader{};
+  auto* words = reinterpret_cast<std::atomic<std::uint64_t>*>(memory.data() + sizeof(LedgerHeader));
+  for (std::uint32_t i = 0; i < num_blocks; ++i) new (words + i) std::atomic<std::uint64_t>(0);
+  header->num_blocks = num_blocks;
+  header->budget.store(budget_word(num_blocks, kNoHolder, 0), std::memory_order_relaxed);
+  header->version = kVersion;
+  header->magic = kMagic;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Ledger> Ledger::open(std::span<std::byte> memory) {
+  if (memory.size() < sizeof(LedgerHeader) ||
+      reinterpret_cast<std::uintptr_t>(memory.data()) % alignof(LedgerHeader) != 0) {
+    return absl::InvalidArgumentError(fmt::format("a ledger needs at least {} bytes aligned to {}, got {}",
+                                                  sizeof(LedgerHeader), alignof(LedgerHeader), memory.size()));
+  }
+  auto* header = std::launder(reinterpret_cast<LedgerHeader*>(memory.data()));
+  if (header->magic != kMagic || header->version != kVersion) {
+    return absl::FailedPreconditionError(
+        fmt::format("no ledger of version {} here; restart the owner with this binary", kVersion));
+  }
+  const std::uint32_t num_blocks = header->num_blocks;
+  if (num_blocks == 0 || num_blocks > kMaxBlocks || memory.size() < bytes(num_blocks)) {
+    return absl::DataLossError(
+        fmt::format("ledger of {} bytes claims {} blocks; restart the owner", memory.size(), num_blocks));
+  }
+  auto* words = std::launder(reinterpret_cast<std::atomic<std::uint64_t>*>(memory.data() + sizeof(LedgerHeader)));
+  return Ledger(*header, words, num_blocks);
+}
+
+std::uint32_t Ledger::budget() const { return budget_blocks(header_->budget.load(std::memory_order_acquire)); }
+
+BlockWord Ledger::word(std::uint32_t block) const { return unpack(words_[block].load(std::memory_order_acquire)); }
+
+absl::StatusOr<LedgerHolder> LedgerHolder::resume(const Ledger& ledger, LaneId holder, std::vector<BlockId>& retiring) {
+  TANDEM_CHECK(holder.value < kNumHolders, "a holder is a lane or the scheduler");
+  LedgerHolder self(ledger, holder);
+  const HolderJournal& journal = ledger.header_->journals[holder.value];
+
+  // The budget word first: if the last operation is not on it any more, its confirmation was stored before.
+  const std::uint64_t budget = ledger.header_->budget.load(std::memory_order_acquire);
+  self.operation_ = journal.operation.load(std::memory_order_acquire);
+  const std::uint64_t last = self.operation_ & kOperationMask;
+  const bool on_word = budget_holder(budget) == holder.value && (budget & kOperationMask) == last;
+  const bool happened = on_word || journal.confirmed.load(std::memory_order_acquire) == last;
+  const auto& in_hand = happened ? journal.after : journal.before;
+  self.in_hand_ = in_hand[last & 1].load(std::memory_order_relaxed);
+
+  const std::size_t first = retiring.size();
+  for (std::uint32_t i = 0; i < ledger.num_blocks(); ++i) {
+    const BlockWord word = ledger.word(i);
+    if (word.state != BlockState::kFree && word.holder == holder.value) retiring.push_back({i});
+  }
+  const std::size_t found = retiring.size() - first;
+  if (found > self.in_hand_) {
+    return absl::DataLossError(fmt::format("ledger: holder {} has {} blocks but reserved {}; restart the owner",
+                                           holder.value, found, self.in_hand_));
+  }
+  self.mark_retiring(std::span(retiring).subspan(first));
+  // What it had reserved and not claimed, or freed and not given back.
+  self.refund(self.in_hand_ - static_cast<std::uint32_t>(found));
+  return self;
+}
+
+absl::Status LedgerHolder::take(SequenceId sequence, std::uint32_t floor, std::span<BlockId> out) {
+  const auto n = static_cast<std::uint32_t>(std::min<std::size_t>(out.size(), kMaxBlocks));
+  if (out.size() > ledger_.num_blocks() || !spend(n, floor)) {
+    return absl::ResourceExhaustedError(
+        fmt::format("reserve {} KV blocks for sequence {}: {} of {} are free, {} of them kept for decode", out.size(),
+                    sequence.value, ledger_.budget(), ledger_.num_blocks(), floor));
+  }
+  const std::uint32_t claimed = claim(sequence, out);
+  if (claimed == n) return absl::OkStatus();
+  release(out.first(claimed));  // the rest of the budget stays spent: the blocks it stood for do not exist
+  return absl::DataLossError(
+      fmt::format("ledger: {} blocks were reserved but only {} are free; restart the owner", n, claimed));
+}
+
+void LedgerHolder::begin(std::uint32_t in_hand_after) {
+  HolderJournal& journal = ledger_.header_->journals[holder_];
+  ++operation_;
+  // The other slot still describes the operation before, until this one's number is out.
+  journal.before[operation_ & 1].store(in_hand_, std::memory_order_relaxed);
+  journal.after[operation_ & 1].store(in_hand_after, std::memory_order_relaxed);
+  journal.operation.store(operation_, std::memory_order_release);
+}
+
+void LedgerHolder::confirm(std::uint64_t budget) {
+  const std::uint32_t holder = budget_holder(budget);
+  if (holder >= kNumHolders || holder == holder_) return;  // one's own last operation is in `before` of the next
+  std::atomic<std::uint64_t>& confirmed = ledger_.header_->journals[holder].confirmed;
+  const std::uint64_t operation = budget & kOperationMask;
+  std::uint64_t seen = confirmed.load(std::memory_order_acquire);
+  while (newer(operation, seen) && !confirmed.compare_exchange_weak(seen, operation, std::memory_order_acq_rel)) {
+  }
+}
+
+bool LedgerHolder::spend(std::uint32_t n, std::uint32_t floor) {
+  std::atomic<std::uint64_t>& budget = ledger_.header_->budget;
+  std::uint64_t word = budget.load(std::memory_order_acquire);
+  if (n == 0) return true;
+  if (budget_blocks(word) < std::uint64_t{n} + floor) return false;
+  begin(in_hand_ + n);
+  do {
+    if (budget_blocks(word) < std::uint64_t{n} + floor) return false;  // the operation begun stays one that never was
+    confirm(word);
+  } while (!budget.compare_exchange_weak(word, budget_word(budget_blocks(word) - n, holder_, operation_),
+                                         std::memory_order_acq_rel, std::memory_order_acquire));
+  in_hand_ += n;
+  return true;
+}
+
+void LedgerHolder::refund(std::uint32_t n) {
+  if (n == 0) return;
+  std::atomic<std::uint64_t>& budget = ledger_.header_->budget;
+  std::uint64_t word = budget.load(std::memory_order_acquire);
+  begin(in_hand_ - n);
+  do {
+    TANDEM_CHECK(budget_blocks(word) + n <= ledger_.num_blocks(), "no more blocks come free than there are");
+    confirm(word);
+  } while (!budget.compare_exchange_weak(word, budget_word(budget_blocks(word) + n, holder_, operation_),
+                                         std::memory_order_acq_rel, std::memory_order_acquire));
+  in_hand_ -= n;
+}
+
+std::uint32_t LedgerHolder::claim(SequenceId sequence, std::span<BlockId> out) {
+  const std::uint32_t num_blocks = ledger_.num_blocks();
+  std::uint32_t at = ledger_.header_->hint.load(std::memory_order_relaxed) % num_blocks;
+  std::uint32_t claimed = 0;
+  std::uint64_t in_vain = 0;
+  while (claimed < out.size() && in_vain < kHopelessPasses * num_blocks) {
+    std::uint64_t seen = ledger_.words_[at].load(std::memory_order_relaxed);
+    const BlockWord word = unpack(seen);
+    const BlockWord mine{.state = BlockState::kHeld,
+                         .holder = holder_,
+                         .generation = word.generation + 1,
+                         .sequence = static_cast<std::uint32_t>(sequence.value)};
+    if (word.state == BlockState::kFree &&
+        ledger_.words_[at].compare_exchange_strong(seen, pack(mine), std::memory_order_acq_rel)) {
+      out[claimed++] = BlockId{at};
+      in_vain = 0;
+    } else {
+      ++in_vain;
+    }
+    at = at + 1 == num_blocks ? 0 : at + 1;
+  }
+  ledger_.header_->hint.store(at, std::memory_order_relaxed);
+  return claimed;
+}
+
+void LedgerHolder::mark_retiring(std::span<const BlockId> blocks) {
+  for (const BlockId block : blocks) {
+    BlockWord word = ledger_.word(block.value);
+    TANDEM_CHECK(word.state != BlockState::kFree && word.holder == holder_, "a lease names blocks its holder holds");
+    word.state = BlockState::kRetiring;
+    ledger_.words_[block.value].store(pack(word), std::memory_order_release);
+  }
+}
+
+void LedgerHolder::make_free(std::span<const BlockId> blocks) {
+  for (const BlockId block : blocks) {
+    BlockWord word = ledger_.word(block.value);
+    TANDEM_CHECK(word.state != BlockState::kFree && word.holder == holder_, "a lease names blocks its holder holds");
+    word.state = BlockState::kFree;
+    ledger_.words_[block.value].store(pack(word), std::memory_order_release);
+  }
+}
+
+void LedgerHolder::release(std::span<const BlockId> blocks) {
+  make_free(blocks);
+  refund(static_cast<std::uint32_t>(blocks.size()));
+}
+
+}  // namespace tandem

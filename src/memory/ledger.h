@@ -1,0 +1,105 @@
+// The shared ledger behind memory/kv_pool.h: one 64-bit word per block, a budget word, and a journal per holder.
+//
+// To take n blocks a holder first takes n from the budget, in one compare-and-swap that also decides (this is the
+// atomic reserve: all or nothing), then claims any n free words. A word is made free before its budget is given back,
+// so budget + budget taken but not yet claimed <= free words always, and a claim finds its words.
+// A holder may be killed between any two stores. Its journal says how much budget it had before and after its last
+// budget operation, and whether that operation happened can be told: the budget word carries the number of the last
+// one, and whoever replaces it first confirms it in the journal. So resume() restores the exact budget while
+// other holders go on. Operation numbers and block generations make stale compare-and-swaps fail (ABA).
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tandem/kv_pool.h"
+#include "tandem/types.h"
+
+namespace tandem {
+
+inline constexpr std::uint32_t kNumHolders = kMaxLanes + 1;
+inline constexpr std::uint32_t kMaxBlocks = (1U << 24) - 1;
+
+enum class BlockState : std::uint8_t { kFree, kHeld, kRetiring };
+
+// Fields of a block's word: state 2 bits, holder 6, generation 24 (counts claims), sequence 32 (its low bits).
+struct BlockWord {
+  BlockState state = BlockState::kFree;
+  std::uint32_t holder = 0;
+  std::uint32_t generation = 0;
+  std::uint32_t sequence = 0;
+};
+
+struct alignas(64) HolderJournal {
+  std::atomic<std::uint64_t> operation{0};  // number of the last budget operation begun; writer: the holder
+  std::atomic<std::uint64_t> confirmed{0};  // highest number known to have happened; writers: the others
+  std::atomic<std::uint32_t> before[2]{};   // budget in hand around operation k, in slot k % 2
+  std::atomic<std::uint32_t> after[2]{};
+  std::atomic<std::uint32_t> driver{0};     // 1 + the holder whose handle acts for this one; 0: none
+};
+
+struct LedgerHeader {
+  std::uint64_t magic = 0;
+  std::uint32_t version = 0;
+  std::uint32_t num_blocks = 0;
+  alignas(64) std::atomic<std::uint64_t> budget{0};  // blocks 24 bits, holder 4, operation number 36
+  alignas(64) std::atomic<std::uint32_t> hint{0};    // where the next claim starts to look
+  HolderJournal journals[kNumHolders];
+};
+
+// A checked view of a ledger in shared memory.
+class Ledger final {
+ public:
+  static std::size_t bytes(std::uint32_t num_blocks);
+  static absl::Status init(std::span<std::byte> memory, std::uint32_t num_blocks);
+  static absl::StatusOr<Ledger> open(std::span<std::byte> memory);
+
+  std::uint32_t num_blocks() const { return num_blocks_; }
+  std::uint32_t budget() const;
+  BlockWord word(std::uint32_t block) const;
+  std::atomic<std::uint32_t>& driver(LaneId holder) const { return header_->journals[holder.value].driver; }
+
+ private:
+  friend class LedgerHolder;
+  Ledger(LedgerHeader& header, std::atomic<std::uint64_t>* words, std::uint32_t num_blocks)
+      : header_(&header), words_(words), num_blocks_(num_blocks) {}
+
+  LedgerHeader* header_;
+  std::atomic<std::uint64_t>* words_;
+  std::uint32_t num_blocks_;  // a private copy, checked against the span
+};
+
+// Acts for one holder; one thread, and no other object for the same holder in any process.
+class LedgerHolder final {
+ public:
+  // Takes up where the holder's earlier life ended: its words become retiring and are listed in `retiring`, its
+  // budget is made to match them. DataLoss: the ledger contradicts itself.
+  static absl::StatusOr<LedgerHolder> resume(const Ledger& ledger, LaneId holder, std::vector<BlockId>& retiring);
+
+  // Fills `out` with blocks, ascending except for one wrap, and leaves at least `floor` in the budget, or
+  // changes nothing and returns ResourceExhausted.
+  absl::Status take(SequenceId sequence, std::uint32_t floor, std::span<BlockId> out);
+  void mark_retiring(std::span<const BlockId> blocks);
+  void release(std::span<const BlockId> blocks);
+
+ private:
+  LedgerHolder(const Ledger& ledger, LaneId holder) : ledger_(ledger), holder_(holder.value) {}
+  bool spend(std::uint32_t n, std::uint32_t floor);
+  void refund(std::uint32_t n);
+  void begin(std::uint32_t in_hand_after);
+  void confirm(std::uint64_t budget_word);
+  std::uint32_t claim(SequenceId sequence, std::span<BlockId> out);
+  void make_free(std::span<const BlockId> blocks);
+
+  Ledger ledger_;
+  std::uint32_t holder_;
+  std::uint64_t operation_ = 0;
+  std::uint32_t in_hand_ = 0;  // budget taken and not given back
+};
+
+}  // namespace tandem

@@ -1,0 +1,228 @@
+// The ledger under contention and under death: threads, processes killed at random, and a process that is stopped
+// after every single instruction.
+#include "memory/ledger.h"
+
+#include <gtest/gtest.h>
+#include <sys/ptrace.h>
+
+#include <random>
+#include <thread>
+
+#include "memory/pool_support.h"
+
+namespace tandem {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Reserves and drops at random, `rounds` times or for ever; checks that nobody else has its blocks.
+int work(const TestLedger& ledger, LaneId holder, std::span<std::atomic<std::uint32_t>> owners, std::uint32_t most,
+         std::uint64_t seed, int rounds) {
+  const auto pool = ledger.open(holder);
+  std::mt19937_64 random(seed);
+  int failures = 0;
+  std::vector<KvLease> leases;
+  std::uint32_t held = 0;
+  const auto own = [&](const KvLease& lease, std::uint32_t from, std::uint32_t to) {
+    for (const BlockId block : lease.blocks()) failures += owners[block.value].exchange(to) != from ? 1 : 0;
+  };
+  for (int i = 0; rounds == 0 || i < rounds; ++i) {
+    const auto n = static_cast<std::uint32_t>(1 + random() % 6);
+    if (held + n <= most) {
+      auto lease = pool->reserve(SequenceId{random()}, n, Phase::kDecode);
+      if (!lease.ok()) return 1'000'000;  // `most` of all together is what there is
+      own(*lease, 0, holder.value + 1);
+      held += n;
+      leases.push_back(*std::move(lease));
+    } else {
+      std::swap(leases[random() % leases.size()], leases.back());
+      own(leases.back(), holder.value + 1, 0);
+      held -= static_cast<std::uint32_t>(leases.back().blocks().size());
+      leases.pop_back();
+    }
+  }
+  for (const KvLease& lease : leases) own(lease, holder.value + 1, 0);
+  return failures;
+}
+
+TEST(Ledger, gives_no_block_twice_and_fails_nobody_who_is_due) {
+  constexpr std::uint32_t kThreads = 4;
+  const TestLedger ledger(MemoryKind::kHeap, 48);
+  std::vector<std::atomic<std::uint32_t>> owners(48);
+  std::vector<int> failures(kThreads, -1);
+  std::vector<std::thread> threads;
+  for (std::uint32_t i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&, i] { failures[i] = work(ledger, LaneId{i}, owners, 12, i, 8'000); });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(failures, std::vector<int>(kThreads, 0));
+  const auto pool = ledger.open();
+  expect_exact(ledger, *pool, 0);
+}
+
+TEST(Ledger, never_gives_more_than_there_is_however_many_ask) {
+  constexpr std::uint32_t kThreads = 4;
+  const TestLedger ledger(MemoryKind::kHeap, 5);
+  std::vector<std::atomic<std::uint32_t>> owners(5);
+  std::atomic<int> failures{0};
+  std::atomic<int> granted{0};
+  std::vector<std::thread> threads;
+  for (std::uint32_t i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&, i] {
+      const auto pool = ledger.open(LaneId{i});
+      for (int round = 0; round < 30'000; ++round) {
+        const auto lease = pool->reserve(SequenceId{i}, 1 + (round + i) % 3, Phase::kDecode);
+        if (!lease.ok()) {
+          failures += absl::IsResourceExhausted(lease.status()) ? 0 : 1;
+          continue;
+        }
+        ++granted;
+        for (const BlockId block : lease->blocks()) failures += owners[block.value].exchange(1) != 0 ? 1 : 0;
+        for (const BlockId block : lease->blocks()) owners[block.value] = 0;
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(failures, 0);
+  EXPECT_GT(granted, 0);
+  const auto pool = ledger.open();
+  expect_exact(ledger, *pool, 0);
+}
+
+TEST(Ledger, loses_nothing_when_holders_are_killed_while_others_work) {
+  const TestLedger ledger(MemoryKind::kShared, 48);
+  const TestMemory owners_memory(MemoryKind::kShared, 48 * sizeof(std::atomic<std::uint32_t>));
+  const std::span owners(reinterpret_cast<std::atomic<std::uint32_t>*>(owners_memory.bytes().data()), 48);
+  std::mt19937_64 random(3);
+  const auto scheduler = ledger.open();
+  const KvLease mine = scheduler->reserve(SequenceId{1}, 4, Phase::kDecode).value();
+  // A bystander that works on throughout, through every recovery.
+  ChildProcess bystander([&] { return work(ledger, LaneId{0}, owners, 12, 1, 0); });
+  for (int round = 0; round < 30; ++round) {
+    ChildProcess victim([&] {
+      std::vector<std::atomic<std::uint32_t>> any(48);  // its marks would outlive it
+      return work(ledger, LaneId{1}, any, 12, static_cast<std::uint64_t>(round), 0);
+    });
+    std::this_thread::sleep_for(std::chrono::microseconds(1'000 + random() % 3'000));
+    {
+      const auto also = scheduler->reserve(SequenceId{2}, 20, Phase::kDecode);
+    }
+    victim.kill_now();
+    ASSERT_TRUE(scheduler->recover_holder(LaneId{1}).ok());
+    for (std::uint32_t i = 0; i < 48; ++i) {
+      const BlockWord word = Ledger::open(ledger.bytes())->word(i);
+      ASSERT_TRUE(word.state == BlockState::kFree || word.holder != 1) << "round " << round;
+    }
+    ASSERT_TRUE(scheduler->reserve(SequenceId{2}, 32, Phase::kDecode).ok()) << "round " << round;
+  }
+  ASSERT_EQ(::kill(bystander.pid(), 0), 0);
+  bystander.kill_now();
+  ASSERT_TRUE(scheduler->recover_holder(LaneId{0}).ok());
+  expect_exact(ledger, *scheduler, 4);
+}
+
+TEST(Ledger, loses_nothing_when_the_recovering_holder_is_killed_too) {
+  std::mt19937_64 random(4);
+  for (int round = 0; round < 40; ++round) {
+    const TestLedger ledger(MemoryKind::kShared, 512);
+    ledger.control().lanes[5].issued_step = round % 2;  // in every other round a step is in flight
+    ChildProcess first([&] {
+      auto* pool = ledger.open(LaneId{1}).release();
+      for (std::uint64_t i = 0; i < 64; ++i) {
+        new KvLease(pool->reserve(SequenceId{i}, 7, Phase::kDecode).value());
+      }
+      ::_exit(0);
+      return 0;
+    });
+    first.join();
+    ASSERT_EQ(ledger.usage().held, 448U);
+    ChildProcess second([&] {
+      auto* pool = ledger.open(LaneId{2}).release();
+      new KvLease(pool->reserve(SequenceId{9}, 3, Phase::kDecode).value());
+      pool->recover_holder(LaneId{1}).IgnoreError();
+      ::pause();
+      return 0;
+    });
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 3'000));
+    second.kill_now();
+    const auto scheduler = ledger.open();
+    ASSERT_TRUE(scheduler->recover_holder(LaneId{2}).ok());  // and, with it, the one it was recovering
+    ASSERT_TRUE(scheduler->recover_holder(LaneId{1}).ok());
+    ledger.control().lanes[5].completed_step = 1;
+    scheduler->reclaim();
+    expect_exact(ledger, *scheduler, 0);
+  }
+}
+
+// A ledger as it was at one moment, in which holder 1 died then. `held` blocks belong to the scheduler.
+void expect_recovery_of(std::span<const std::byte> image, std::uint32_t num_blocks, std::uint32_t held,
+                        bool disturbed) {
+  const TestLedger copy(MemoryKind::kHeap, num_blocks);
+  std::memcpy(copy.bytes().data(), image.data(), image.size());
+  const auto other = copy.open(LaneId{2});
+  if (disturbed) {  // others go on before the recovery, and hide the dead holder's last word
+    for (int i = 0; i < 2; ++i) static_cast<void>(other->reserve(SequenceId{5}, 1, Phase::kDecode));
+  }
+  ASSERT_TRUE(other->recover_holder(LaneId{1}).ok());
+  expect_exact(copy, *other, held);
+}
+
+TEST(Ledger, can_be_recovered_after_every_single_store) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "one thread, and far more instructions to step through";
+#endif
+  constexpr std::uint32_t kBlocks = 6;
+  const TestLedger ledger(MemoryKind::kShared, kBlocks);
+  const auto scheduler = ledger.open();
+  const KvLease mine = scheduler->reserve(SequenceId{1}, 1, Phase::kDecode).value();
+  LaneCounters& lane = ledger.control().lanes[0];
+  ChildProcess child([&] {
+    const auto pool = ledger.open(LaneId{1});
+    if (::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) return 2;
+    ::raise(SIGSTOP);
+    {
+      KvLease lease = pool->reserve(SequenceId{7}, 2, Phase::kDecode).value();
+      static_cast<void>(pool->reserve(SequenceId{8}, 4, Phase::kDecode));  // fails
+      static_cast<void>(lease.grow(1, Phase::kDecode));
+    }
+    lane.issued_step = 1;
+    {
+      const KvLease lease = pool->reserve(SequenceId{9}, 3, Phase::kDecode).value();
+    }
+    lane.completed_step = 1;
+    pool->reclaim();
+    ::_exit(0);
+    return 0;
+  });
+  int status = 0;
+  ASSERT_EQ(::waitpid(child.pid(), &status, 0), child.pid());
+  if (!WIFSTOPPED(status)) GTEST_SKIP() << "this system lets no process be traced";
+  std::vector<std::byte> before(ledger.bytes().begin(), ledger.bytes().end());
+  int states = 0;
+  while (::ptrace(PTRACE_SINGLESTEP, child.pid(), nullptr, nullptr) == 0) {
+    ASSERT_EQ(::waitpid(child.pid(), &status, 0), child.pid());
+    if (!WIFSTOPPED(status)) break;
+    if (std::memcmp(before.data(), ledger.bytes().data(), before.size()) == 0) continue;
+    before.assign(ledger.bytes().begin(), ledger.bytes().end());
+    ++states;
+    expect_recovery_of(before, kBlocks, 1, false);
+    expect_recovery_of(before, kBlocks, 1, true);
+    if (HasFailure()) FAIL() << "in state " << states;
+  }
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  EXPECT_GT(states, 30);
+  ASSERT_TRUE(scheduler->recover_holder(LaneId{1}).ok());
+  expect_exact(ledger, *scheduler, 1);
+}
+
+TEST(Ledger, says_so_when_it_was_damaged_rather_than_search_for_ever) {
+  const TestLedger ledger(MemoryKind::kHeap, 4);
+  const auto pool = ledger.open();
+  const KvLease held = pool->reserve(SequenceId{1}, 2, Phase::kDecode).value();
+  auto* words = reinterpret_cast<std::uint64_t*>(ledger.bytes().data() + sizeof(LedgerHeader));
+  words[2] = words[3] = words[0];  // scribbled over: nothing is free, the budget says two are
+  EXPECT_EQ(pool->reserve(SequenceId{2}, 2, Phase::kDecode).status().code(), absl::StatusCode::kDataLoss);
+}
+
+}  // namespace
+}  // namespace tandem
