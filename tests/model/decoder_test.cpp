@@ -1,0 +1,180 @@
+// The forward pass against recorded references (tests/data/models), and against itself: the same bits whatever the
+// chunking, the batch and the share.
+#include "model/decoder.h"
+
+#include <bit>
+#include <cmath>
+#include <fstream>
+#include <functional>
+#include <numeric>
+
+#include "gtest/gtest.h"
+#include "kernels/cpu/backend.h"
+#include "model/weights.h"
+#include "nlohmann/json.hpp"
+
+namespace tandem {
+namespace {
+
+constexpr std::int32_t kBlockTokens = 16;
+constexpr std::int32_t kMaxRows = 600;
+
+// A model with its weights and a KV pool in private memory.
+class Rig {
+ public:
+  explicit Rig(
+      const std::string& name, const std::string& isa = "", int threads = 0,
+      const std::function<void(RopeSpec&)>& change = [](RopeSpec&) {}) {
+    backend_ = *cpu::create_cpu_backend({isa, threads});
+    stream_ = *backend_->open_stream(Share{});
+    model_ = *open_model(std::string(TANDEM_TEST_DATA) + "/models/" + name);
+    const WeightsLayout layout = *WeightsLayout::create(*model_, *backend_);
+    weights_ = *backend_->allocate(layout.bytes());
+    layout.fill({weights_.get(), layout.bytes()}, *backend_, *stream_, [](std::size_t, std::size_t) {});
+    ModelSpec changed = model_->spec();
+    change(changed.rope);
+    decoder_ = *Decoder::create(changed, *layout.bind({weights_.get(), layout.bytes()}), *backend_, {kMaxRows, 64});
+    const ModelSpec& spec = model_->spec();
+    kv_.layout = {DType::kF32, spec.num_layers, spec.num_kv_heads, spec.head_dim, kBlockTokens};
+    const std::size_t kv_bytes = static_cast<std::size_t>(kv_.layout.block_bytes()) * kNumBlocks;
+    kv_memory_ = *backend_->allocate(kv_bytes);
+    kv_.base = kv_memory_.get();
+    std::fill_n(kv_.base, kv_bytes, std::byte{0xFF});  // NaNs where nothing was written
+  }
+
+  // Runs tokens at `position` of a sequence whose blocks start at `first_block`; logits of the last row.
+  std::vector<float> run(std::span<const TokenId> tokens, std::int32_t position, std::uint32_t first_block = 0) {
+    std::vector<std::int32_t> positions(tokens.size());
+    std::iota(positions.begin(), positions.end(), position);
+    const auto rows = static_cast<std::int32_t>(tokens.size());
+    std::vector<BlockId> blocks;
+    for (std::int32_t i = 0; i * kBlockTokens < position + rows; ++i) {
+      blocks.push_back({first_block + static_cast<std::uint32_t>(i) * 3 % kNumBlocks});
+    }
+    const SequenceRows sequence{0, rows, position, 0};
+    decoder_->forward({tokens, positions, {&sequence, 1}, blocks, kv_}, {0, model_->spec().num_layers}, *stream_);
+    const std::int32_t last = rows - 1;
+    const Tensor logits = decoder_->logits({&last, 1}, *stream_);
+    EXPECT_TRUE(stream_->synchronize().ok());
+    return {logits.f32(), logits.f32() + logits.cols};
+  }
+
+  static constexpr std::uint32_t kNumBlocks = 128;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<ModelFile> model_;
+  Backend::Buffer weights_, kv_memory_;
+  std::unique_ptr<Decoder> decoder_;
+  KvView kv_;
+};
+
+nlohmann::json goldens(const std::string& name) {
+  std::ifstream file(std::string(TANDEM_TEST_DATA) + "/models/" + name + "/golden.json");
+  return nlohmann::json::parse(file);
+}
+
+TokenId argmax(const std::vector<float>& logits) {
+  return static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+// The recorded references were computed after the whole model, its table of rotary frequencies included, had been cast
+// to bfloat16. (With exact frequencies the engine agrees with a float64 program instead: tests/e2e/test_goldens.py.)
+void round_frequencies_to_bf16(RopeSpec& rope) {
+  rope.frequency_factors.clear();
+  for (const float exact : rope_inverse_frequencies(rope)) {
+    const auto bits = std::bit_cast<std::uint32_t>(exact);
+    const float rounded = std::bit_cast<float>((bits + 0x7FFFU + ((bits >> 16U) & 1U)) & 0xFFFF0000U);
+    rope.frequency_factors.push_back(exact / rounded);
+  }
+}
+
+class Goldens : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Decoder, Goldens, ::testing::Values("tiny-llama", "tiny-llama3-rope"));
+
+TEST_P(Goldens, last_logits_and_greedy_tokens_are_the_references) {
+  const nlohmann::json file = goldens(GetParam());
+  ASSERT_GE(file["cases"].size(), 4U);
+  for (const auto& golden : file["cases"]) {
+    Rig rig(GetParam(), "", 0, round_frequencies_to_bf16);
+    auto tokens = golden["token_ids"].get<std::vector<TokenId>>();
+    std::vector<float> logits = rig.run(tokens, 0);
+    const auto expected = golden["last_logits"].get<std::vector<float>>();
+    ASSERT_EQ(logits.size(), expected.size());
+    for (std::size_t i = 0; i < logits.size(); ++i) ASSERT_NEAR(logits[i], expected[i], 1e-3) << "logit " << i;
+    const auto greedy = golden["greedy_token_ids"].get<std::vector<TokenId>>();
+    const auto margins = golden["greedy_top1_margin"].get<std::vector<float>>();
+    for (std::size_t i = 0; i < greedy.size() && margins[i] > 0.02F; ++i) {
+      const TokenId token = argmax(logits);
+      ASSERT_EQ(token, greedy[i]) << "greedy token " << i;
+      logits = rig.run({&token, 1}, static_cast<std::int32_t>(tokens.size()));
+      tokens.push_back(token);
+    }
+  }
+}
+
+TEST_P(Goldens, chunks_of_any_size_and_any_number_of_threads_give_the_same_bits) {
+  const auto tokens = goldens(GetParam())["cases"][3]["token_ids"].get<std::vector<TokenId>>();
+  Rig whole(GetParam(), "", 1);
+  const std::vector<float> expected = whole.run(tokens, 0);
+  for (const std::size_t chunk : {1U, 7U, 16U, 50U}) {
+    Rig rig(GetParam());
+    std::vector<float> logits;
+    for (std::size_t begin = 0; begin < tokens.size(); begin += chunk) {
+      const auto part = std::span(tokens).subspan(begin, std::min(chunk, tokens.size() - begin));
+      logits = rig.run(part, static_cast<std::int32_t>(begin));
+    }
+    EXPECT_EQ(logits, expected) << "chunks of " << chunk;
+  }
+}
+
+TEST_P(Goldens, a_sequence_in_a_batch_gives_the_bits_it_gives_alone) {
+  const auto cases = goldens(GetParam())["cases"];
+  const auto a = cases[1]["token_ids"].get<std::vector<TokenId>>();
+  const auto b = cases[3]["token_ids"].get<std::vector<TokenId>>();
+  Rig alone(GetParam());
+  const std::vector<float> expected_a = alone.run(a, 0);
+  const std::vector<float> expected_b = alone.run(b, 0);
+
+  Rig rig(GetParam());
+  std::vector<TokenId> tokens = a;
+  tokens.insert(tokens.end(), b.begin(), b.end());
+  std::vector<std::int32_t> positions(tokens.size());
+  std::iota(positions.begin(), positions.begin() + std::ssize(a), 0);
+  std::iota(positions.begin() + std::ssize(a), positions.end(), 0);
+  const auto rows_a = static_cast<std::int32_t>(a.size());
+  const auto rows_b = static_cast<std::int32_t>(b.size());
+  std::vector<BlockId> blocks(20);
+  for (std::uint32_t i = 0; i < blocks.size(); ++i) blocks[i] = {(i * 7 + 3) % Rig::kNumBlocks};
+  const SequenceRows sequences[] = {{0, rows_a, 0, 0}, {rows_a, rows_b, 0, 5}};
+  const std::int32_t layers = rig.model_->spec().num_layers;
+  // Layer by layer, as a preemptible prefill runs.
+  for (std::int32_t layer = 0; layer < layers; ++layer) {
+    rig.decoder_->forward({tokens, positions, sequences, blocks, rig.kv_}, {layer, layer + 1}, *rig.stream_);
+  }
+  const std::int32_t last[] = {rows_a - 1, rows_a + rows_b - 1};
+  const Tensor logits = rig.decoder_->logits(last, *rig.stream_);
+  EXPECT_EQ(std::vector<float>(logits.f32(0), logits.f32(0) + logits.cols), expected_a);
+  EXPECT_EQ(std::vector<float>(logits.f32(1), logits.f32(1) + logits.cols), expected_b);
+}
+
+TEST(Decoder, both_instruction_sets_give_the_same_bits) {
+  const auto tokens = goldens("tiny-llama")["cases"][3]["token_ids"].get<std::vector<TokenId>>();
+  if (!cpu::create_cpu_backend({"avx512", 0}).ok()) {
+    std::puts("this processor has no AVX-512: only AVX2 is tested");
+    return;
+  }
+  Rig narrow("tiny-llama", "avx2");
+  Rig wide("tiny-llama", "avx512");
+  EXPECT_EQ(narrow.run(tokens, 0), wide.run(tokens, 0));
+}
+
+TEST(WeightsLayout, refuses_a_region_that_another_layout_filled) {
+  const auto backend = *cpu::create_cpu_backend({});
+  const auto model = *open_model(std::string(TANDEM_TEST_DATA) + "/models/tiny-llama");
+  const WeightsLayout layout = *WeightsLayout::create(*model, *backend);
+  std::vector<std::byte> region(layout.bytes());
+  EXPECT_EQ(layout.bind(region).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace tandem
