@@ -1,0 +1,168 @@
+#include "worker/lane.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/status.h"
+#include "fmt/core.h"
+
+namespace tandem {
+namespace {
+
+constexpr std::chrono::milliseconds kReceiveTimeout{100};
+
+template <class T>
+std::span<const T> run_of(const std::vector<T>& list, Run run) {
+  return std::span<const T>(list).subspan(run.begin, run.count);
+}
+
+}  // namespace
+
+Lane::Lane(Decoder& decoder, Backend& backend, Stream& stream, KvView kv, std::uint32_t num_blocks,
+           LaneCounters& counters)
+    : decoder_(decoder), backend_(backend), stream_(stream), kv_(kv), num_blocks_(num_blocks), counters_(counters) {}
+
+absl::Status Lane::check(const Plan& plan) const {
+  const auto max_rows = static_cast<std::size_t>(decoder_.limits().max_rows);
+  const TokenId vocab = decoder_.spec().vocab_size;
+  if (plan.tokens.size() > max_rows) {
+    return absl::InvalidArgumentError(
+        fmt::format("a plan of {} rows exceeds the lane's {}", plan.tokens.size(), max_rows));
+  }
+  const auto outside = [vocab](TokenId token) { return token < 0 || token >= vocab; };
+  if (std::ranges::any_of(plan.tokens, outside) || std::ranges::any_of(plan.targets, outside)) {
+    return absl::InvalidArgumentError("a plan names a token outside the vocabulary");
+  }
+  if (std::ranges::any_of(plan.blocks, [this](BlockId block) { return block.value >= num_blocks_; })) {
+    return absl::InvalidArgumentError("a plan names a block outside the pool");
+  }
+  std::uint32_t next_token = 0;
+  for (const PlanItem& item : plan.items) {
+    const std::uint64_t end = std::uint64_t{item.position} + item.tokens.count;
+    const std::uint64_t capacity =
+        std::uint64_t{item.blocks.count} * static_cast<std::uint32_t>(kv_.layout.block_tokens);
+    if (item.tokens.count == 0 || item.tokens.begin != next_token || item.targets.count > item.tokens.count ||
+        end > capacity) {
+      return absl::InvalidArgumentError(
+          fmt::format("plan item of sequence {}: {} tokens at {} do not fit its {} blocks", item.sequence.value,
+                      item.tokens.count, item.position, item.blocks.count));
+    }
+    next_token += item.tokens.count;
+  }
+  if (next_token != plan.tokens.size()) return absl::InvalidArgumentError("a plan has tokens that belong to no item");
+  return absl::OkStatus();
+}
+
+void Lane::build_batch(const Plan& plan, Result& result) {
+  positions_.clear();
+  sequences_.clear();
+  logit_rows_.clear();
+  logit_uses_.clear();
+  for (std::uint32_t index = 0; index < plan.items.size(); ++index) {
+    const PlanItem& item = plan.items[index];
+    const auto first_row = static_cast<std::int32_t>(item.tokens.begin);
+    const auto num_rows = static_cast<std::int32_t>(item.tokens.count);
+    const auto position = static_cast<std::int32_t>(item.position);
+    sequences_.push_back({first_row, num_rows, position, static_cast<std::int32_t>(item.blocks.begin)});
+    for (std::int32_t row = 0; row < num_rows; ++row) positions_.push_back(position + row);
+
+    ResultItem& answer = result.items.emplace_back();
+    answer.sequence = item.sequence;
+    answer.scores = {static_cast<std::uint32_t>(result.scores.size()), item.targets.count};
+    result.scores.resize(result.scores.size() + item.targets.count);
+    for (std::uint32_t i = 0; i < item.targets.count; ++i) {
+      logit_rows_.push_back(first_row + static_cast<std::int32_t>(i));
+      logit_uses_.push_back({index, static_cast<std::int32_t>(answer.scores.begin + i)});
+    }
+    if (item.wants_sample != 0) {
+      logit_rows_.push_back(first_row + num_rows - 1);
+      logit_uses_.push_back({index, -1});
+    }
+  }
+}
+
+void Lane::sample_slice(const Plan& plan, std::size_t begin, std::size_t count, Result& result) {
+  const Tensor logits = decoder_.logits(std::span(logit_rows_).subspan(begin, count), stream_);
+  sample_rows_.resize(count);
+  sampled_.resize(count);
+  for (std::size_t row = 0; row < count; ++row) {
+    const LogitRow use = logit_uses_[begin + row];
+    const PlanItem& item = plan.items[use.item];
+    SampleRow& sampling = sample_rows_[row];
+    if (use.score >= 0) {
+      sampling = SampleRow{};
+      sampling.wants_logprob = true;
+      sampling.num_top_logprobs = item.sampling.num_top_logprobs;
+      const auto offset = static_cast<std::uint32_t>(use.score) - result.items[use.item].scores.begin;
+      sampling.target = plan.targets[item.targets.begin + offset];
+      continue;
+    }
+    sampling = item.sampling;
+    sampling.bias = run_of(plan.bias, item.bias);
+    sampling.counts = run_of(plan.counts, item.counts);
+    if (item.wants_logits != 0) {
+      ResultItem& answer = result.items[use.item];
+      answer.logits = {static_cast<std::uint32_t>(result.logits.size()), static_cast<std::uint32_t>(logits.cols)};
+      result.logits.resize(result.logits.size() + static_cast<std::size_t>(logits.cols));
+      backend_.copy(stream_, reinterpret_cast<std::byte*>(result.logits.data() + answer.logits.begin),
+                    reinterpret_cast<const std::byte*>(logits.f32(static_cast<std::int64_t>(row))),
+                    static_cast<std::size_t>(logits.cols) * sizeof(float));
+    }
+  }
+  backend_.sample({logits, sample_rows_, sampled_}, stream_);
+  if (const absl::Status status = stream_.synchronize(); !status.ok()) {
+    result.error = message(status);
+    return;
+  }
+  for (std::size_t row = 0; row < count; ++row) {
+    const LogitRow use = logit_uses_[begin + row];
+    if (use.score >= 0) {
+      result.scores[static_cast<std::size_t>(use.score)] = sampled_[row];
+    } else {
+      result.items[use.item].has_token = 1;
+      result.items[use.item].sampled = sampled_[row];
+    }
+  }
+}
+
+void Lane::step(const Plan& plan, Result& result) {
+  const auto start = std::chrono::steady_clock::now();
+  result.clear();
+  result.step = plan.step;
+  absl::Status status = check(plan);
+  if (status.ok()) status = stream_.set_share(plan.share);
+  if (!status.ok()) {
+    result.error = message(status);
+    return;
+  }
+  build_batch(plan, result);
+  const ForwardBatch batch{plan.tokens, positions_, sequences_, plan.blocks, kv_};
+  for (std::int32_t layer = 0; layer < decoder_.spec().num_layers; ++layer) {
+    decoder_.forward(batch, {layer, layer + 1}, stream_);
+    beat();
+  }
+  const auto slice = static_cast<std::size_t>(decoder_.limits().max_logit_rows);
+  for (std::size_t begin = 0; begin < logit_rows_.size() && result.error.empty(); begin += slice) {
+    sample_slice(plan, begin, std::min(slice, logit_rows_.size() - begin), result);
+    beat();
+  }
+  if (status = stream_.synchronize(); !status.ok()) result.error = message(status);
+  const auto busy = std::chrono::steady_clock::now() - start;
+  result.busy_us = static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(busy).count());
+}
+
+absl::Status Lane::run(WorkerPort& port, const std::function<bool()>& keep_going) {
+  Plan plan;
+  Result result;
+  while (keep_going()) {
+    TANDEM_ASSIGN(const bool received, port.receive(plan, kReceiveTimeout));
+    if (!received) continue;
+    step(plan, result);
+    // Before the answer: whoever reads the answer may count on the blocks being no longer read.
+    backend_.signal(stream_, counters_.completed_step, plan.step);
+    TANDEM_TRY(port.send(result));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tandem
