@@ -1,0 +1,302 @@
+#include "sched/scheduler.h"
+
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "fmt/core.h"
+
+namespace tandem {
+namespace {
+
+// A sequence whose steps have cost this many workers their life is ended: it may be what kills them.
+constexpr std::uint32_t kMaxLaneLosses = 3;
+constexpr std::chrono::milliseconds kIdleWait{100};
+// A lane beats with every layer of a step. One that has not for this long hangs and is replaced.
+constexpr std::int64_t kHeartbeatTimeoutUs = 8'000'000;
+
+void count_token(std::vector<TokenCount>& counts, TokenId token, std::int32_t outputs) {
+  const auto at = std::ranges::lower_bound(counts, token, {}, &TokenCount::token);
+  if (at != counts.end() && at->token == token) {
+    at->output_count += outputs;
+  } else {
+    counts.insert(at, {token, outputs});
+  }
+}
+
+bool wants_counts(const SampleRow& sampling) {
+  return sampling.repetition_penalty != 1.0F || sampling.presence_penalty != 0.0F || sampling.frequency_penalty != 0.0F;
+}
+
+}  // namespace
+
+Scheduler::Scheduler(SchedulerOptions options, KvPool& pool, ControlPage& control, SequenceListener& listener,
+                     MetricRegistry& metrics, std::function<void(LaneId)> give_up_lane)
+    : options_(options),
+      pool_(pool),
+      control_(control),
+      listener_(listener),
+      give_up_lane_(std::move(give_up_lane)),
+      builder_(options.plan),
+      lanes_(options.placement == Placement::kSemi ? 2 : 1),
+      metrics_(metrics) {
+  // Step numbers go on where an earlier scheduler over the same control page ended.
+  for (std::size_t lane = 0; lane < lanes_.size(); ++lane) lanes_[lane].step = control_.lanes[lane].issued_step.load();
+}
+
+Scheduler::~Scheduler() { stop(absl::UnavailableError("the server is shutting down")); }
+
+void Scheduler::start() {
+  publish_load();
+  thread_ = std::thread([this] { run(); });
+}
+
+void Scheduler::stop(const absl::Status& status) {
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    if (!stopping_) stop_status_ = status;
+    stopping_ = true;
+  }
+  control_.scheduler.ring();
+  if (thread_.joinable()) thread_.join();
+}
+
+absl::Status Scheduler::submit(std::vector<SequenceRequest> sequences) {
+  const auto count = static_cast<std::uint32_t>(sequences.size());
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    if (stopping_) return absl::UnavailableError("the server is shutting down");
+    const std::uint32_t queued = queued_.load(std::memory_order_relaxed);
+    if (queued + count > options_.max_queued_sequences) {
+      return absl::ResourceExhaustedError(fmt::format(
+          "the queue is full: {} sequences wait, the limit is {}; try later", queued, options_.max_queued_sequences));
+    }
+    queued_.fetch_add(count, std::memory_order_relaxed);
+    std::ranges::move(sequences, std::back_inserter(inbox_));
+  }
+  control_.scheduler.ring();
+  return absl::OkStatus();
+}
+
+void Scheduler::cancel(SequenceId id) {
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    inbox_.emplace_back(Cancel{id});
+  }
+  control_.scheduler.ring();
+}
+
+void Scheduler::lane_up(LaneId lane, std::unique_ptr<LanePort> port) {
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    inbox_.emplace_back(LaneUp{lane, std::move(port)});
+  }
+  control_.scheduler.ring();
+}
+
+void Scheduler::lane_down(LaneId lane) {
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    inbox_.emplace_back(LaneDown{lane});
+  }
+  control_.scheduler.ring();
+}
+
+SchedulerLoad Scheduler::load() const {
+  SchedulerLoad load;
+  load.running = load_running_.load(std::memory_order_relaxed);
+  load.waiting = queued_.load(std::memory_order_relaxed);
+  load.kv_blocks_used = load_used_.load(std::memory_order_relaxed);
+  load.kv_blocks_total = load_total_.load(std::memory_order_relaxed);
+  load.lanes_up = load_lanes_.load(std::memory_order_relaxed);
+  return load;
+}
+
+void Scheduler::run() {
+  for (;;) {
+    const std::uint32_t seen = control_.scheduler.seen();
+    bool progress = drain_inbox();
+    {
+      const std::lock_guard lock(inbox_mutex_);
+      if (stopping_) break;
+    }
+    progress |= poll_lanes();
+    progress |= send_plans();
+    if (progress) {
+      publish_load();
+    } else {
+      control_.scheduler.wait(seen, kIdleWait);
+    }
+  }
+  drain_inbox();  // what was submitted before the stop has its answer too
+  while (!sequences_.empty()) finish(*sequences_.begin()->second, FinishReason::kCancelled, stop_status_);
+  publish_load();
+}
+
+bool Scheduler::drain_inbox() {
+  drained_.clear();
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    std::swap(drained_, inbox_);
+  }
+  for (Message& message : drained_) {
+    if (auto* request = std::get_if<SequenceRequest>(&message)) {
+      admit(std::move(*request));
+    } else if (const auto* cancelled = std::get_if<Cancel>(&message)) {
+      const auto at = sequences_.find(cancelled->id.value);
+      if (at == sequences_.end()) continue;
+      if (at->second->lane) {
+        at->second->cancelled = true;  // its lane still writes to its blocks
+      } else {
+        finish(*at->second, FinishReason::kCancelled, absl::OkStatus());
+      }
+    } else if (auto* up = std::get_if<LaneUp>(&message)) {
+      lanes_[up->lane.value].port = std::move(up->port);
+    } else if (const auto* down = std::get_if<LaneDown>(&message)) {
+      handle_lane_down(down->lane);
+    }
+  }
+  return !drained_.empty();
+}
+
+void Scheduler::admit(SequenceRequest request) {
+  auto sequence = std::make_unique<Sequence>();
+  sequence->tokens = request.prompt;
+  if (wants_counts(request.sampling)) {
+    for (const TokenId token : request.prompt) count_token(sequence->counts, token, 0);
+  }
+  const std::uint64_t id = request.id.value;
+  sequence->request = std::move(request);
+  waiting_.push_back(sequence.get());
+  sequences_.emplace(id, std::move(sequence));
+}
+
+bool Scheduler::poll_lanes() {
+  bool progress = false;
+  for (std::uint32_t id = 0; id < lanes_.size(); ++id) {
+    LaneState& lane = lanes_[id];
+    if (!lane.port || lane.in_flight.empty()) continue;
+    const absl::StatusOr<bool> polled = lane.port->poll(lane.result);
+    if (!polled.ok()) {
+      lose_lane(LaneId{id}, message(polled.status()));
+      progress = true;
+    } else if (*polled && lane.result.step == lane.step) {
+      apply(lane);
+      progress = true;
+    } else if (hangs(id, lane)) {
+      lose_lane(LaneId{id}, "it hangs in a step");
+    }
+  }
+  return progress;
+}
+
+bool Scheduler::hangs(std::uint32_t id, LaneState& lane) const {
+  const std::uint64_t heartbeat = control_.lanes[id].heartbeat.load(std::memory_order_relaxed);
+  const std::int64_t now_us = steady_now_us();
+  if (heartbeat != std::exchange(lane.heartbeat, heartbeat)) lane.beat_us = now_us;
+  return now_us - lane.beat_us > kHeartbeatTimeoutUs;
+}
+
+void Scheduler::apply(LaneState& lane) {
+  const auto phase = lane.in_flight.front()->decoding() ? Phase::kDecode : Phase::kPrefill;
+  const auto elapsed_us = steady_now_us() - lane.sent_us;
+  metrics_.step_seconds[static_cast<std::size_t>(phase)].observe(static_cast<double>(elapsed_us) * 1e-6);
+
+  const std::vector<Sequence*> in_flight = std::exchange(lane.in_flight, {});
+  for (Sequence* sequence : in_flight) sequence->lane.reset();
+  const bool whole = lane.result.error.empty() && lane.result.items.size() == in_flight.size();
+  for (std::size_t index = 0; index < in_flight.size(); ++index) {
+    Sequence& sequence = *in_flight[index];
+    if (sequence.cancelled) {
+      finish(sequence, FinishReason::kCancelled, absl::OkStatus());
+    } else if (!whole) {
+      finish(sequence, FinishReason::kCancelled,
+             absl::InternalError(fmt::format("the step failed: {}", lane.result.error)));
+    } else {
+      apply_item(sequence, lane.result, lane.result.items[index]);
+    }
+  }
+}
+
+void Scheduler::apply_item(Sequence& sequence, const Result& result, const ResultItem& item) {
+  if (sequence.generated() == 0) metrics_.prompt_tokens.add(sequence.step_tokens);
+  sequence.computed += sequence.step_tokens;
+  if (item.scores.count > 0 || item.logits.count > 0) {
+    sequence.scored += item.scores.count;
+    listener_.on_scores(sequence.request.id, std::span(result.scores).subspan(item.scores.begin, item.scores.count),
+                        std::span(result.logits).subspan(item.logits.begin, item.logits.count));
+  }
+  if (item.has_token != 0) accept_token(sequence, item.sampled);
+}
+
+void Scheduler::accept_token(Sequence& sequence, const Sampled& sampled) {
+  const SequenceRequest& request = sequence.request;
+  sequence.tokens.push_back(sampled.token);
+  if (wants_counts(request.sampling)) count_token(sequence.counts, sampled.token, 1);
+  metrics_.generated_tokens.add();
+  listener_.on_token(request.id, sampled);
+  if (std::ranges::find(request.stop_tokens, sampled.token) != request.stop_tokens.end()) {
+    finish(sequence, FinishReason::kStop, absl::OkStatus());
+  } else if (sequence.generated() >= request.max_tokens) {
+    finish(sequence, FinishReason::kLength, absl::OkStatus());
+  }
+}
+
+// Stops talking to a lane. Its sequences come back with handle_lane_down, when it is certain that its process has ended
+// and writes no more.
+void Scheduler::lose_lane(LaneId id, std::string_view why) {
+  TANDEM_LOG(kWarning, "lane {} is given up: {}", id.value, why);
+  lanes_[id.value].port.reset();
+  give_up_lane_(id);
+}
+
+void Scheduler::handle_lane_down(LaneId id) {
+  LaneState& lane = lanes_[id.value];
+  // A result that was complete before the death still counts.
+  if (lane.port && !lane.in_flight.empty()) {
+    const absl::StatusOr<bool> polled = lane.port->poll(lane.result);
+    if (polled.ok() && *polled && lane.result.step == lane.step) apply(lane);
+  }
+  lane.port.reset();
+  metrics_.lane_losses.add();
+  // Nothing of that process reads or writes any more: blocks retired during its last step may go.
+  control_.lanes[id.value].completed_step.store(lane.step, std::memory_order_release);
+  const std::vector<Sequence*> in_flight = std::exchange(lane.in_flight, {});
+  for (Sequence* sequence : in_flight) {
+    sequence->lane.reset();
+    if (sequence->cancelled) {
+      finish(*sequence, FinishReason::kCancelled, absl::OkStatus());
+    } else if (++sequence->lane_losses >= kMaxLaneLosses) {
+      finish(*sequence, FinishReason::kCancelled,
+             absl::InternalError(fmt::format("{} workers ended while running this request", kMaxLaneLosses)));
+    }
+    // Otherwise its step is run again, by any lane: what was written of it is written once more.
+  }
+}
+
+void Scheduler::finish(Sequence& sequence, FinishReason reason, const absl::Status& status) {
+  std::erase(waiting_, &sequence);
+  std::erase(running_, &sequence);
+  queued_.store(static_cast<std::uint32_t>(waiting_.size()), std::memory_order_relaxed);
+  const SequenceId id = sequence.request.id;
+  const auto node = sequences_.extract(id.value);  // its lease retires the blocks when node ends
+  listener_.on_finish(id, reason, status);
+}
+
+void Scheduler::publish_load() {
+  pool_.reclaim();
+  const KvPoolUsage usage = pool_.usage();
+  load_total_.store(usage.total, std::memory_order_relaxed);
+  load_used_.store(usage.held + usage.retiring, std::memory_order_relaxed);
+  load_running_.store(static_cast<std::uint32_t>(running_.size()), std::memory_order_relaxed);
+  const auto up = std::ranges::count_if(lanes_, [](const LaneState& lane) { return lane.port != nullptr; });
+  load_lanes_.store(static_cast<std::uint32_t>(up), std::memory_order_relaxed);
+  metrics_.running.set(static_cast<double>(running_.size()));
+  metrics_.waiting.set(static_cast<double>(waiting_.size()));
+  metrics_.kv_usage.set(usage.total == 0 ? 0.0 : static_cast<double>(usage.held + usage.retiring) / usage.total);
+}
+
+}  // namespace tandem

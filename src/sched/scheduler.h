@@ -1,0 +1,120 @@
+// One thread owns every sequence: drain the inbox, apply results, ask the policies, send plans. Others queue messages.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string_view>
+#include <thread>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "ipc/control_page.h"
+#include "sched/lane_state.h"
+#include "sched/plan_builder.h"
+#include "sched/scheduler_metrics.h"
+#include "sched/sequence.h"
+#include "tandem/config.h"
+#include "tandem/kv_pool.h"
+#include "tandem/transport.h"
+
+namespace tandem {
+
+struct SchedulerOptions {
+  Placement placement = Placement::kSemi;
+  std::uint16_t num_units = 1;
+  std::uint32_t max_running_sequences = 64;
+  std::uint32_t max_queued_sequences = 512;
+  PlanLimits plan;
+};
+
+struct SchedulerLoad {
+  std::uint32_t running = 0;
+  std::uint32_t waiting = 0;
+  std::uint32_t kv_blocks_total = 0;
+  std::uint32_t kv_blocks_used = 0;
+  std::uint32_t lanes_up = 0;
+};
+
+class Scheduler final {
+ public:
+  // All references outlive the scheduler. `give_up_lane` is told of a lane that is damaged or hangs: its process is to
+  // be ended, and lane_down() called when it has.
+  Scheduler(SchedulerOptions options, KvPool& pool, ControlPage& control, SequenceListener& listener,
+            MetricRegistry& metrics, std::function<void(LaneId)> give_up_lane);
+  ~Scheduler();
+  void start();
+  // Ends every sequence with `status` and joins the thread.
+  void stop(const absl::Status& status);
+
+  // Any thread. ResourceExhausted when the queue is full, Unavailable after stop().
+  absl::Status submit(std::vector<SequenceRequest> sequences);
+  void cancel(SequenceId id);
+  void lane_up(LaneId lane, std::unique_ptr<LanePort> port);
+  void lane_down(LaneId lane);  // its process has ended
+  SchedulerLoad load() const;
+
+ private:
+  struct Cancel {
+    SequenceId id;
+  };
+  struct LaneUp {
+    LaneId lane;
+    std::unique_ptr<LanePort> port;
+  };
+  struct LaneDown {
+    LaneId lane;
+  };
+  using Message = std::variant<SequenceRequest, Cancel, LaneUp, LaneDown>;
+
+  void run();
+  bool drain_inbox();
+  bool poll_lanes();
+  bool send_plans();
+  bool hangs(std::uint32_t id, LaneState& lane) const;
+  void admit(SequenceRequest request);
+  void apply(LaneState& lane);
+  void apply_item(Sequence& sequence, const Result& result, const ResultItem& item);
+  void accept_token(Sequence& sequence, const Sampled& sampled);
+  void lose_lane(LaneId id, std::string_view why);
+  void handle_lane_down(LaneId id);
+  PlacementView placement_view() const;
+  void add_decodes(LaneId id, LaneState& lane);
+  void add_prefills(LaneId id, LaneState& lane);
+  void add_item(LaneId id, LaneState& lane, Sequence& sequence, std::uint32_t num_tokens);
+  bool reserve_for(Sequence& sequence, std::uint32_t num_tokens, Phase phase);
+  bool preempt_for(const Sequence& sequence);
+  void finish(Sequence& sequence, FinishReason reason, const absl::Status& status);
+  void publish_load();
+
+  const SchedulerOptions options_;
+  KvPool& pool_;
+  ControlPage& control_;
+  SequenceListener& listener_;
+  const std::function<void(LaneId)> give_up_lane_;
+  PlanBuilder builder_;
+
+  std::mutex inbox_mutex_;
+  std::vector<Message> inbox_;
+  bool stopping_ = false;  // guarded by inbox_mutex_
+  absl::Status stop_status_;  // guarded by inbox_mutex_
+  std::vector<Message> drained_;
+
+  std::vector<LaneState> lanes_;
+  std::unordered_map<std::uint64_t, std::unique_ptr<Sequence>> sequences_;
+  std::vector<Sequence*> waiting_;  // hold no blocks
+  std::vector<Sequence*> running_;  // admitted, in order of admission
+
+  std::atomic<std::uint32_t> queued_{0};  // submitted and not yet admitted
+  std::atomic<std::uint32_t> load_running_{0}, load_used_{0}, load_total_{0}, load_lanes_{0};
+
+  SchedulerMetrics metrics_;
+  std::thread thread_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,24 @@
+#include "sched/scheduler_metrics.h"
+
+#include <cstddef>
+
+namespace tandem {
+
+SchedulerMetrics::SchedulerMetrics(MetricRegistry& registry)
+    : running(registry.gauge("tandem:num_requests_running", "Sequences that hold KV blocks")),
+      waiting(registry.gauge("tandem:num_requests_waiting", "Sequences that wait for KV blocks or for their turn")),
+      kv_usage(registry.gauge("tandem:kv_cache_usage_perc", "Share of the KV blocks in use, 0 to 1")),
+      prompt_tokens(registry.counter("tandem:prompt_tokens_total", "Prompt tokens read")),
+      generated_tokens(registry.counter("tandem:generation_tokens_total", "Tokens generated")),
+      preemptions(registry.counter("tandem:num_preemptions_total", "Sequences that gave up their blocks to others")),
+      lane_losses(registry.counter("tandem:lane_losses_total", "Worker processes that ended while serving")) {
+  const char* const phases[2] = {"prefill", "decode"};
+  for (std::size_t phase = 0; phase < 2; ++phase) {
+    const MetricLabels labels{{"phase", phases[phase]}};
+    steps[phase] = registry.counter("tandem:engine_steps_total", "Steps by what they ran", labels);
+    step_seconds[phase] = registry.histogram("tandem:engine_step_seconds", "Time from a plan to its result",
+                                             exponential_bounds(0.001, 2.0, 14), labels);
+  }
+}
+
+}  // namespace tandem

@@ -1,0 +1,146 @@
+// The planning half of the scheduler: which sequences take part in a lane's next step, and what happens when the pool
+// has no blocks for them.
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "fmt/core.h"
+#include "sched/scheduler.h"
+
+namespace tandem {
+namespace {
+
+bool sequence_more_urgent(const Sequence* a, const Sequence* b) {
+  return more_urgent(a->queue_view(), b->queue_view());
+}
+
+}  // namespace
+
+PlacementView Scheduler::placement_view() const {
+  PlacementView view;
+  view.placement = options_.placement;
+  view.num_units = options_.num_units;
+  view.prefill_lane_up = lanes_[0].port != nullptr;
+  view.decode_lane_up = lanes_.size() > 1 && lanes_[1].port != nullptr;
+  view.prefill_work =
+      !waiting_.empty() || std::ranges::any_of(running_, [](const Sequence* s) { return !s->decoding(); });
+  view.decode_work = std::ranges::any_of(running_, [](const Sequence* s) { return s->decoding(); });
+  return view;
+}
+
+bool Scheduler::send_plans() {
+  bool progress = false;
+  // The decode lane plans first: its sequences hold their blocks already and their clients are being served.
+  for (std::uint32_t back = 0; back < lanes_.size(); ++back) {
+    const LaneId id{static_cast<std::uint32_t>(lanes_.size()) - 1 - back};
+    LaneState& lane = lanes_[id.value];
+    if (!lane.port || !lane.in_flight.empty()) continue;
+    const LaneDuty duty = lane_duty(placement_view(), id);
+    lane.plan.clear();
+    if (duty.decode) add_decodes(id, lane);
+    const bool decodes = !lane.in_flight.empty();
+    if (duty.prefill) add_prefills(id, lane);
+    if (lane.in_flight.empty()) continue;
+
+    // Admission may have brought the work that makes this a split step.
+    lane.plan.share = lane_duty(placement_view(), id).share;
+    lane.plan.step = ++lane.step;
+    control_.lanes[id.value].issued_step.store(lane.step, std::memory_order_release);
+    metrics_.steps[decodes ? 1 : 0].add();
+    lane.sent_us = lane.beat_us = steady_now_us();
+    if (const absl::Status sent = lane.port->send(lane.plan); !sent.ok()) lose_lane(id, message(sent));
+    progress = true;
+  }
+  return progress;
+}
+
+void Scheduler::add_decodes(LaneId id, LaneState& lane) {
+  // By index: preempting for one sequence takes others, later ones mostly, out of running_.
+  for (std::size_t index = 0; index < running_.size(); ++index) {
+    Sequence* sequence = running_[index];
+    if (sequence->lane || !sequence->decoding()) continue;
+    if (lane.in_flight.size() >= options_.plan.max_decode_items) break;
+    if (reserve_for(*sequence, 1, Phase::kDecode)) {
+      add_item(id, lane, *sequence, 1);
+    } else if (index < running_.size() && running_[index] != sequence) {
+      --index;  // it was preempted itself
+    }
+  }
+}
+
+void Scheduler::add_prefills(LaneId id, LaneState& lane) {
+  std::uint32_t budget = options_.plan.prefill_chunk_tokens;
+  std::vector<Sequence*> candidates;
+  for (Sequence* sequence : running_) {
+    if (!sequence->lane && !sequence->decoding()) candidates.push_back(sequence);
+  }
+  candidates.insert(candidates.end(), waiting_.begin(), waiting_.end());
+  std::ranges::sort(candidates, sequence_more_urgent);
+  for (Sequence* sequence : candidates) {
+    if (budget == 0) break;
+    const bool waits = sequence->lease.blocks().empty();
+    if (waits) {
+      if (running_.size() >= options_.max_running_sequences) continue;
+      // Blocks for everything known of it, so that a prompt once begun can be finished. The first that does not fit
+      // holds back the less urgent ones, or a stream of small prompts would starve a large one.
+      if (!reserve_for(*sequence, sequence->remaining(), Phase::kPrefill)) break;
+      std::erase(waiting_, sequence);
+      running_.push_back(sequence);
+      queued_.fetch_sub(1, std::memory_order_relaxed);
+    }
+    std::uint32_t chunk = std::min(budget, sequence->remaining());
+    // A recomputed prompt takes up its scores where they ended.
+    if (sequence->computed < sequence->scored) chunk = std::min(chunk, sequence->scored - sequence->computed);
+    add_item(id, lane, *sequence, chunk);
+    budget -= chunk;
+  }
+}
+
+void Scheduler::add_item(LaneId id, LaneState& lane, Sequence& sequence, std::uint32_t num_tokens) {
+  builder_.append(lane.plan, sequence, num_tokens);
+  sequence.lane = id;
+  lane.in_flight.push_back(&sequence);
+}
+
+// Makes the lease cover the sequence's next `num_tokens` tokens. Decode may take blocks from less urgent sequences.
+bool Scheduler::reserve_for(Sequence& sequence, std::uint32_t num_tokens, Phase phase) {
+  const std::uint32_t needed = builder_.blocks_for(std::uint64_t{sequence.computed} + num_tokens);
+  const auto held = static_cast<std::uint32_t>(sequence.lease.blocks().size());
+  if (needed <= held) return true;
+  for (;;) {
+    absl::Status status;
+    if (held == 0) {
+      absl::StatusOr<KvLease> lease = pool_.reserve(sequence.request.id, needed, phase);
+      status = lease.status();
+      if (status.ok()) sequence.lease = *std::move(lease);
+    } else {
+      status = sequence.lease.grow(needed - held, phase);
+    }
+    if (status.ok()) return true;
+    if (phase == Phase::kPrefill || !preempt_for(sequence)) return false;
+    if (sequence.lease.blocks().empty()) return false;  // it was the least urgent itself
+  }
+}
+
+// The least urgent sequence that no lane is working on gives up its blocks and is computed again later; its output
+// does not change. False when every other one is at work: their steps end soon.
+bool Scheduler::preempt_for(const Sequence& sequence) {
+  Sequence* victim = nullptr;
+  for (Sequence* candidate : running_) {
+    if (!candidate->lane && (victim == nullptr || sequence_more_urgent(victim, candidate))) victim = candidate;
+  }
+  if (victim == nullptr) return false;
+  TANDEM_LOG(kDebug, "sequence {} gives its blocks to sequence {}", victim->request.id.value,
+             sequence.request.id.value);
+  victim->lease = KvLease();
+  victim->computed = 0;
+  std::erase(running_, victim);
+  waiting_.push_back(victim);
+  queued_.fetch_add(1, std::memory_order_relaxed);
+  metrics_.preemptions.add();
+  pool_.reclaim();
+  return true;
+}
+
+}  // namespace tandem

@@ -1,0 +1,66 @@
+// One generation inside the engine: its tokens, its hold on the KV pool, and where it stands. Owned and changed by the
+// scheduler thread alone.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tandem/kv_pool.h"
+#include "tandem/policy.h"
+#include "tandem/request.h"
+#include "tandem/sampling.h"
+#include "tandem/types.h"
+
+namespace tandem {
+
+// What the scheduler is asked for: ids and numbers, no text.
+struct SequenceRequest {
+  SequenceId id;
+  std::vector<TokenId> prompt;
+  SampleRow sampling;  // without its spans
+  std::vector<TokenLogprob> bias;
+  std::uint32_t max_tokens = 1;  // at least 1
+  std::uint32_t min_tokens = 0;
+  std::vector<TokenId> stop_tokens;
+  bool score_prompt = false;
+  bool wants_logits = false;  // of the last prompt token
+  std::int32_t priority = 0;
+  std::optional<std::uint32_t> ttft_ms;
+  std::int64_t arrival_us = 0;  // steady clock
+};
+
+// Told on the scheduler thread; must not block.
+class SequenceListener {
+ public:
+  virtual ~SequenceListener() = default;
+  // Scores of prompt tokens, in order, each once; `logits` with the last ones when asked for.
+  virtual void on_scores(SequenceId id, std::span<const Sampled> scores, std::span<const float> logits) = 0;
+  virtual void on_token(SequenceId id, const Sampled& sampled) = 0;
+  // The last call for a sequence. A stop token is its last on_token. Not ok: it failed.
+  virtual void on_finish(SequenceId id, FinishReason reason, const absl::Status& status) = 0;
+};
+
+struct Sequence {
+  SequenceRequest request;
+  std::vector<TokenId> tokens;  // prompt, then what was generated
+  std::uint32_t computed = 0;   // tokens whose keys and values are in the pool
+  std::uint32_t scored = 0;     // prompt scores already delivered
+  KvLease lease;
+  std::vector<TokenCount> counts;  // for the penalties; kept only when one is set
+
+  std::optional<LaneId> lane;    // the lane that runs a step of it now
+  std::uint32_t step_tokens = 0;  // of that step
+  bool step_samples = false;
+  bool cancelled = false;        // ends when that step is over
+  std::uint32_t lane_losses = 0;
+
+  std::uint32_t generated() const { return static_cast<std::uint32_t>(tokens.size() - request.prompt.size()); }
+  std::uint32_t remaining() const { return static_cast<std::uint32_t>(tokens.size()) - computed; }
+  // Ready to generate: all but the newest token are in the pool.
+  bool decoding() const { return generated() > 0 && remaining() == 1; }
+  QueueView queue_view() const { return {request.priority, request.arrival_us, remaining(), request.ttft_ms}; }
+};
+
+}  // namespace tandem

@@ -1,0 +1,284 @@
+#include "sched/scheduler.h"
+
+#include <condition_variable>
+#include <map>
+
+#include "base/clock.h"
+#include "gtest/gtest.h"
+#include "support/heap_instance.h"
+
+namespace tandem {
+namespace {
+
+using test::FakeLane;
+
+constexpr std::uint32_t kBlockTokens = 4;
+
+// Collects what becomes of every sequence.
+class Collector final : public SequenceListener {
+ public:
+  struct Outcome {
+    std::vector<TokenId> tokens;
+    std::vector<float> scores;
+    bool finished = false;
+    FinishReason reason = FinishReason::kStop;
+    absl::Status status;
+  };
+
+  void on_scores(SequenceId id, std::span<const Sampled> scores, std::span<const float>) override {
+    const std::lock_guard lock(mutex_);
+    for (const Sampled& score : scores) outcomes_[id.value].scores.push_back(score.logprob);
+  }
+  void on_token(SequenceId id, const Sampled& sampled) override {
+    const std::lock_guard lock(mutex_);
+    outcomes_[id.value].tokens.push_back(sampled.token);
+    changed_.notify_all();
+  }
+  void on_finish(SequenceId id, FinishReason reason, const absl::Status& status) override {
+    const std::lock_guard lock(mutex_);
+    Outcome& outcome = outcomes_[id.value];
+    EXPECT_FALSE(outcome.finished) << "sequence " << id.value << " finished twice";
+    outcome.finished = true;
+    outcome.reason = reason;
+    outcome.status = status;
+    changed_.notify_all();
+  }
+
+  // Waits until the predicate holds over the outcomes.
+  bool wait(const std::function<bool(std::map<std::uint64_t, Outcome>&)>& predicate) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(20), [&] { return predicate(outcomes_); });
+  }
+  bool wait_finished(std::size_t count) {
+    return wait([count](auto& outcomes) {
+      return static_cast<std::size_t>(std::ranges::count_if(outcomes, [](auto& o) { return o.second.finished; })) >=
+             count;
+    });
+  }
+  Outcome outcome(std::uint64_t id) {
+    const std::lock_guard lock(mutex_);
+    return outcomes_[id];
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::uint64_t, Outcome> outcomes_;
+};
+
+// A scheduler over heap memory with fake lanes in threads.
+class Rig : public test::HeapInstance {
+ public:
+  explicit Rig(std::uint32_t num_blocks, Placement placement = Placement::kSemi, std::uint32_t max_running = 16)
+      : HeapInstance(num_blocks, kBlockTokens, placement == Placement::kSemi ? 2 : 1) {
+    SchedulerOptions options;
+    options.placement = placement;
+    options.num_units = 2;
+    options.max_running_sequences = max_running;
+    options.max_queued_sequences = 200;
+    options.plan = {kBlockTokens, 8, max_running};
+    scheduler = std::make_unique<Scheduler>(options, *pool, *control, collector, metrics, [](LaneId) {});
+    for (std::uint32_t lane = 0; lane < lanes.size(); ++lane) start_lane(LaneId{lane});
+    scheduler->start();
+  }
+  ~Rig() {
+    scheduler->stop(absl::UnavailableError("test over"));
+    lanes.clear();
+    scheduler.reset();
+  }
+
+  void start_lane(LaneId lane) { HeapInstance::start_lane(lane, *scheduler); }
+
+  static SequenceRequest request(std::uint64_t id, std::size_t prompt_tokens, std::uint32_t max_tokens) {
+    SequenceRequest request;
+    request.id = SequenceId{id};
+    for (std::size_t i = 0; i < prompt_tokens; ++i) {
+      request.prompt.push_back(static_cast<TokenId>((id * 131 + i * 7) % test::kFakeVocab));
+    }
+    request.max_tokens = max_tokens;
+    request.arrival_us = steady_now_us();
+    return request;
+  }
+  // What a lane that never errs would generate.
+  static std::vector<TokenId> expected(const SequenceRequest& request) {
+    std::vector<TokenId> tokens = request.prompt;
+    while (tokens.size() < request.prompt.size() + request.max_tokens) tokens.push_back(test::fake_next(tokens));
+    return {tokens.begin() + static_cast<std::ptrdiff_t>(request.prompt.size()), tokens.end()};
+  }
+
+  Collector collector;
+  std::unique_ptr<Scheduler> scheduler;
+};
+
+// Waits until the pool is empty again.
+bool drained(Rig& rig) {
+  for (int i = 0; i < 2000; ++i) {
+    const SchedulerLoad load = rig.scheduler->load();
+    if (load.kv_blocks_used == 0 && load.running == 0 && load.waiting == 0) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
+}
+
+class BothPlacements : public ::testing::TestWithParam<Placement> {};
+INSTANTIATE_TEST_SUITE_P(Scheduler, BothPlacements, ::testing::Values(Placement::kSemi, Placement::kFused),
+                         [](const auto& each) { return each.param == Placement::kSemi ? "semi" : "fused"; });
+
+TEST_P(BothPlacements, many_sequences_get_the_tokens_each_would_get_alone) {
+  Rig rig(400, GetParam());
+  std::vector<SequenceRequest> requests;
+  for (std::uint64_t id = 1; id <= 40; ++id) requests.push_back(Rig::request(id, 1 + (id * 5) % 37, 1 + (id % 13)));
+  for (const SequenceRequest& request : requests) ASSERT_TRUE(rig.scheduler->submit({request}).ok());
+  ASSERT_TRUE(rig.collector.wait_finished(requests.size()));
+  for (const SequenceRequest& request : requests) {
+    const auto outcome = rig.collector.outcome(request.id.value);
+    EXPECT_EQ(outcome.tokens, Rig::expected(request));
+    EXPECT_EQ(outcome.reason, FinishReason::kLength);
+    EXPECT_TRUE(outcome.status.ok());
+  }
+  EXPECT_TRUE(drained(rig));
+}
+
+TEST_P(BothPlacements, a_pool_far_too_small_for_all_delays_but_never_changes_the_output) {
+  Rig rig(24, GetParam());  // 96 tokens for 20 sequences of up to 60
+  std::vector<SequenceRequest> requests;
+  for (std::uint64_t id = 1; id <= 20; ++id) requests.push_back(Rig::request(id, 10 + id, 20 + id));
+  for (const SequenceRequest& request : requests) ASSERT_TRUE(rig.scheduler->submit({request}).ok());
+  ASSERT_TRUE(rig.collector.wait_finished(requests.size()));
+  for (const SequenceRequest& request : requests) {
+    EXPECT_EQ(rig.collector.outcome(request.id.value).tokens, Rig::expected(request));
+  }
+  EXPECT_NE(rig.metrics.scrape().find("tandem:num_preemptions_total"), std::string::npos);
+  EXPECT_TRUE(drained(rig));
+}
+
+TEST_P(BothPlacements, a_stop_token_ends_a_sequence_unless_the_minimum_forbids_it) {
+  Rig rig(100, GetParam());
+  SequenceRequest request = Rig::request(1, 5, 30);
+  const std::vector<TokenId> expected = Rig::expected(request);
+  request.stop_tokens = {expected[3]};
+  ASSERT_TRUE(rig.scheduler->submit({request}).ok());
+  ASSERT_TRUE(rig.collector.wait_finished(1));
+  const auto outcome = rig.collector.outcome(1);
+  EXPECT_EQ(outcome.reason, FinishReason::kStop);
+  EXPECT_EQ(outcome.tokens, std::vector<TokenId>(expected.begin(), expected.begin() + 4));
+}
+
+TEST_P(BothPlacements, prompt_scores_arrive_in_order_once_even_after_preemption) {
+  Rig rig(24, GetParam());
+  std::vector<SequenceRequest> requests;
+  for (std::uint64_t id = 1; id <= 8; ++id) {
+    requests.push_back(Rig::request(id, 25, 30));
+    requests.back().score_prompt = true;
+  }
+  for (const SequenceRequest& request : requests) ASSERT_TRUE(rig.scheduler->submit({request}).ok());
+  ASSERT_TRUE(rig.collector.wait_finished(requests.size()));
+  for (const SequenceRequest& request : requests) {
+    const auto outcome = rig.collector.outcome(request.id.value);
+    ASSERT_EQ(outcome.scores.size(), 24U);
+    for (std::size_t i = 0; i < 24; ++i) EXPECT_EQ(outcome.scores[i], -static_cast<float>(i));
+    EXPECT_EQ(outcome.tokens, Rig::expected(request));
+  }
+}
+
+TEST_P(BothPlacements, cancelling_in_every_phase_frees_the_blocks) {
+  Rig rig(400, GetParam());
+  for (std::uint64_t id = 1; id <= 60; ++id) {
+    ASSERT_TRUE(rig.scheduler->submit({Rig::request(id, 1 + id % 50, 1000)}).ok());
+    if (id % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(100 * (id % 7)));
+    rig.scheduler->cancel(SequenceId{id});
+  }
+  ASSERT_TRUE(rig.collector.wait_finished(60));
+  for (std::uint64_t id = 1; id <= 60; ++id) EXPECT_EQ(rig.collector.outcome(id).reason, FinishReason::kCancelled);
+  EXPECT_TRUE(drained(rig));
+}
+
+TEST_P(BothPlacements, a_lane_that_dies_in_a_step_costs_no_token) {
+  Rig rig(400, GetParam());
+  std::vector<SequenceRequest> requests;
+  for (std::uint64_t id = 1; id <= 12; ++id) requests.push_back(Rig::request(id, 20 + id, 60));
+  for (const SequenceRequest& request : requests) ASSERT_TRUE(rig.scheduler->submit({request}).ok());
+  for (int round = 0; round < 2; ++round) {
+    for (std::uint32_t lane = 0; lane < rig.lanes.size(); ++lane) {
+      rig.lanes[lane]->die_in_next_step();
+      for (int i = 0; i < 300 && !rig.lanes[lane]->dead(); ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      const std::unique_ptr<FakeLane> old = std::move(rig.lanes[lane]);
+      rig.scheduler->lane_down(LaneId{lane});
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      rig.start_lane(LaneId{lane});
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  }
+  ASSERT_TRUE(rig.collector.wait_finished(requests.size()));
+  for (const SequenceRequest& request : requests) {
+    const auto outcome = rig.collector.outcome(request.id.value);
+    // Three losses in a row may end a sequence; it then says so and its tokens so far are right.
+    std::vector<TokenId> expected = Rig::expected(request);
+    if (!outcome.status.ok()) expected.resize(outcome.tokens.size());
+    EXPECT_EQ(outcome.tokens, expected);
+  }
+  EXPECT_TRUE(drained(rig));
+}
+
+TEST(Scheduler, the_other_lane_takes_over_while_one_is_down) {
+  Rig rig(100);
+  rig.lanes[1]->die_in_next_step();
+  const SequenceRequest request = Rig::request(1, 10, 20);
+  ASSERT_TRUE(rig.scheduler->submit({request}).ok());
+  for (int i = 0; i < 2000 && !rig.lanes[1]->dead(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  ASSERT_TRUE(rig.lanes[1]->dead());
+  rig.scheduler->lane_down(kDecodeLane);
+  ASSERT_TRUE(rig.collector.wait_finished(1));
+  EXPECT_EQ(rig.collector.outcome(1).tokens, Rig::expected(request));
+}
+
+TEST(Scheduler, a_sequence_that_kills_every_lane_is_ended_and_others_go_on) {
+  Rig rig(100, Placement::kFused);
+  ASSERT_TRUE(rig.scheduler->submit({Rig::request(1, 10, 1000)}).ok());
+  for (int loss = 0; loss < 3; ++loss) {
+    rig.lanes[0]->die_in_next_step();
+    for (int i = 0; i < 2000 && !rig.lanes[0]->dead(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const std::unique_ptr<FakeLane> old = std::move(rig.lanes[0]);
+    rig.scheduler->lane_down(LaneId{0});
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    rig.start_lane(LaneId{0});
+  }
+  ASSERT_TRUE(rig.collector.wait_finished(1));
+  EXPECT_EQ(rig.collector.outcome(1).status.code(), absl::StatusCode::kInternal);
+  const SequenceRequest next = Rig::request(2, 10, 5);
+  ASSERT_TRUE(rig.scheduler->submit({next}).ok());
+  ASSERT_TRUE(rig.collector.wait_finished(2));
+  EXPECT_EQ(rig.collector.outcome(2).tokens, Rig::expected(next));
+}
+
+TEST(Scheduler, a_full_queue_refuses_and_stop_ends_everything_with_its_status) {
+  Rig rig(40, Placement::kSemi, 1);
+  rig.lanes[0]->step_time = rig.lanes[1]->step_time = std::chrono::milliseconds(5);
+  absl::Status status;
+  std::uint64_t accepted = 0;
+  for (std::uint64_t id = 1; id <= 400 && status.ok(); ++id) {
+    status = rig.scheduler->submit({Rig::request(id, 5, 100)});
+    if (status.ok()) ++accepted;
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_GE(accepted, 200U);
+  rig.scheduler->stop(absl::UnavailableError("bye"));
+  ASSERT_TRUE(rig.collector.wait_finished(accepted));
+  EXPECT_EQ(rig.collector.outcome(accepted).status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(rig.scheduler->submit({Rig::request(999, 5, 1)}).code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(Scheduler, a_short_prompt_passes_a_long_one) {
+  Rig rig(400);
+  rig.lanes[0]->step_time = std::chrono::milliseconds(2);
+  ASSERT_TRUE(rig.scheduler->submit({Rig::request(1, 800, 1)}).ok());
+  ASSERT_TRUE(rig.scheduler->submit({Rig::request(2, 8, 1)}).ok());
+  ASSERT_TRUE(rig.collector.wait([](auto& outcomes) { return outcomes[2].finished; }));
+  EXPECT_FALSE(rig.collector.outcome(1).finished);
+  ASSERT_TRUE(rig.collector.wait_finished(2));
+  EXPECT_LE(rig.lanes[0]->largest_step(), 8U);
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,120 @@
+// A lane without a model, for scheduler tests. Its "keys and values" are the tokens themselves, kept per block as a
+// real lane keeps KV; the next token is a hash of all it finds through the plan's block table. So a block that was
+// given away too early, a chunk that was skipped or a hand-off that lost something changes the output.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "ipc/channel.h"
+#include "ipc/control_page.h"
+#include "tandem/transport.h"
+
+namespace tandem::test {
+
+inline constexpr TokenId kFakeVocab = 120;  // ASCII to a tokenizer of bytes
+
+// The token that follows `tokens`.
+inline TokenId fake_next(const std::vector<TokenId>& tokens) {
+  std::uint64_t hash = 0xCBF29CE484222325ULL;
+  for (const TokenId token : tokens) hash = (hash ^ static_cast<std::uint64_t>(token)) * 0x100000001B3ULL;
+  return static_cast<TokenId>((hash >> 20U) % kFakeVocab);
+}
+
+// What all lanes share: the pool's memory.
+struct FakeKv {
+  FakeKv(std::uint32_t num_blocks, std::uint32_t tokens_per_block)
+      : block_tokens(tokens_per_block), tokens(std::size_t{num_blocks} * tokens_per_block) {}
+  std::uint32_t block_tokens;
+  std::vector<std::atomic<TokenId>> tokens;
+  std::atomic<TokenId>& at(BlockId block, std::uint32_t offset) {
+    return tokens[std::size_t{block.value} * block_tokens + offset];
+  }
+};
+
+// Runs on its own thread over a channel in heap memory until it is dropped or `die` is set: then it stops between
+// writing its KV and answering, as a killed worker may.
+class FakeLane {
+ public:
+  FakeLane(FakeKv& kv, ControlPage& control, LaneId lane)
+      : kv_(kv), control_(control), lane_(lane), memory_((channel_bytes(sizes()) + 63) / 64) {
+    init_channel(bytes(), sizes()).IgnoreError();
+    thread_ = std::thread([this] { run(); });
+  }
+  ~FakeLane() {
+    stop_ = true;
+    thread_.join();
+  }
+
+  std::unique_ptr<LanePort> port() { return *make_lane_port(bytes()); }
+  void die_in_next_step() { die_ = true; }
+  bool dead() const { return dead_; }
+  std::uint64_t steps() const { return steps_; }
+  std::uint32_t largest_step() const { return largest_step_; }
+
+  std::chrono::microseconds step_time{0};
+
+ private:
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  static ChannelSizes sizes() { return {std::size_t{1} << 20, std::size_t{1} << 20}; }
+  std::span<std::byte> bytes() { return {memory_.data()->bytes, memory_.size() * 64}; }
+
+  void run() {
+    auto port = *make_worker_port(bytes(), control_.scheduler);
+    Plan plan;
+    Result result;
+    while (!stop_) {
+      const auto received = port->receive(plan, std::chrono::milliseconds(20));
+      if (!received.ok()) break;
+      if (!*received) continue;
+      result.clear();
+      result.step = plan.step;
+      for (const PlanItem& item : plan.items) run_item(plan, item, result);
+      if (step_time.count() > 0) std::this_thread::sleep_for(step_time);
+      ++steps_;
+      largest_step_ = std::max<std::uint32_t>(largest_step_, static_cast<std::uint32_t>(plan.tokens.size()));
+      if (die_) break;
+      control_.lanes[lane_.value].completed_step.store(plan.step, std::memory_order_release);
+      if (!port->send(result).ok()) break;
+    }
+    dead_ = true;
+  }
+
+  void run_item(const Plan& plan, const PlanItem& item, Result& result) {
+    const auto slot = [&](std::uint32_t position) -> std::atomic<TokenId>& {
+      return kv_.at(plan.blocks[item.blocks.begin + position / kv_.block_tokens], position % kv_.block_tokens);
+    };
+    for (std::uint32_t i = 0; i < item.tokens.count; ++i) slot(item.position + i) = plan.tokens[item.tokens.begin + i];
+    ResultItem& answer = result.items.emplace_back();
+    answer.sequence = item.sequence;
+    answer.scores = {static_cast<std::uint32_t>(result.scores.size()), item.targets.count};
+    for (std::uint32_t i = 0; i < item.targets.count; ++i) {
+      Sampled& score = result.scores.emplace_back();
+      score.token = plan.targets[item.targets.begin + i];
+      score.logprob = -static_cast<float>(item.position + i);
+    }
+    if (item.wants_sample == 0) return;
+    std::vector<TokenId> seen;
+    for (std::uint32_t position = 0; position < item.position + item.tokens.count; ++position)
+      seen.push_back(slot(position));
+    answer.has_token = 1;
+    answer.sampled.token = fake_next(seen);
+  }
+
+  FakeKv& kv_;
+  ControlPage& control_;
+  LaneId lane_;
+  std::vector<Line> memory_;
+  std::atomic<bool> stop_{false}, die_{false}, dead_{false};
+  std::atomic<std::uint64_t> steps_{0};
+  std::atomic<std::uint32_t> largest_step_{0};
+  std::thread thread_;
+};
+
+}  // namespace tandem::test

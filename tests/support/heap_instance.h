@@ -1,0 +1,46 @@
+// What a scheduler needs, over heap memory and with fake lanes in threads: control page, ledger, pool.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/metrics.h"
+#include "gtest/gtest.h"
+#include "memory/kv_pool.h"
+#include "sched/scheduler.h"
+#include "support/fake_lane.h"
+
+namespace tandem::test {
+
+class HeapInstance {
+ private:
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  static std::span<std::byte> span(std::vector<Line>& memory) { return {memory.data()->bytes, memory.size() * 64}; }
+  std::vector<Line> control_memory_, ledger_memory_;  // outlive what lies over them
+
+ public:
+  HeapInstance(std::uint32_t num_blocks, std::uint32_t block_tokens, std::uint32_t num_lanes)
+      : control_memory_((sizeof(ControlPage) + 63) / 64),
+        ledger_memory_((ledger_bytes(num_blocks) + 63) / 64),
+        kv(num_blocks, block_tokens),
+        lanes(num_lanes) {
+    control = *init_control_page(span(control_memory_));
+    EXPECT_TRUE(init_ledger(span(ledger_memory_), num_blocks).ok());
+    pool = *create_kv_pool(span(ledger_memory_), *control, {kSchedulerHolder, 1});
+  }
+
+  void start_lane(LaneId lane, Scheduler& scheduler) {
+    lanes[lane.value] = std::make_unique<FakeLane>(kv, *control, lane);
+    scheduler.lane_up(lane, lanes[lane.value]->port());
+  }
+
+  FakeKv kv;
+  MetricRegistry metrics;
+  ControlPage* control = nullptr;
+  std::unique_ptr<LedgerPool> pool;
+  std::vector<std::unique_ptr<FakeLane>> lanes;
+};
+
+}  // namespace tandem::test
