@@ -1,0 +1,64 @@
+// One running instance, put together: model text side, owner, workers, pool, scheduler, engine. `serve`, `generate` and
+// `score` differ only in what they do with its engine. Part of the composition root.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "api/local_engine.h"
+#include "api/output.h"
+#include "base/handles.h"
+#include "base/metrics.h"
+#include "memory/kv_pool.h"
+#include "sched/scheduler.h"
+#include "sched/supervisor.h"
+#include "tandem/config.h"
+#include "tandem/model.h"
+#include "text/chat_template.h"
+
+namespace tandem {
+
+// A model path as given, or the default model's; NotFound says how to get it.
+absl::StatusOr<std::string> resolve_model_path(const std::string& model);
+
+// What of the options a worker process has to know, as its command line.
+std::vector<std::string> worker_arguments(const ServerConfig& config, const std::string& owner_address,
+                                          std::uint32_t num_blocks, LaneId lane, std::uint64_t epoch);
+
+class Instance final {
+ public:
+  // Returns when every worker is ready. `on_fatal` may be called later, from another thread, when the instance cannot
+  // go on.
+  static absl::StatusOr<std::unique_ptr<Instance>> start(const ServerConfig& config, std::function<void()> on_fatal);
+  ~Instance();
+
+  LocalEngine& engine() { return *engine_; }
+  std::string trouble() const { return supervisor_->trouble(); }
+  // One line: placement, units, pool size.
+  const std::string& summary() const { return summary_; }
+
+ private:
+  Instance() = default;
+  // Also settles the options that depend on the model.
+  absl::Status load_model(ServerConfig& config);
+  absl::Status start_processes(const ServerConfig& config, std::function<void()> on_fatal);
+
+  std::string model_path_;
+  ModelSpec spec_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<ChatTemplate> chat_template_;
+  MetricRegistry metrics_;
+  Mapping control_memory_;
+  Mapping ledger_memory_;
+  std::unique_ptr<LedgerPool> pool_;
+  std::unique_ptr<OutputPipeline> output_;
+  std::unique_ptr<Supervisor> supervisor_;
+  std::unique_ptr<Scheduler> scheduler_;
+  std::unique_ptr<LocalEngine> engine_;
+  std::string summary_;
+};
+
+}  // namespace tandem

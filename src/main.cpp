@@ -1,0 +1,190 @@
+// The composition root's front door: command lines to option structs. The only file that includes CLI11.
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "base/server_options.h"
+#include "base/status.h"
+#include "commands.h"
+
+namespace tandem {
+namespace {
+
+constexpr int kUsageError = 2;
+
+// The flags of one subcommand, made from the option table; what was given is applied over the configuration file.
+class ServerFlags {
+ public:
+  enum class Scope { kServer, kLocal };  // kLocal: no endpoint, so its flags are left out of the help
+
+  ServerFlags(CLI::App& app, Scope scope) : table_(server_options(config_)), texts_(table_.options().size()) {
+    app.add_option("--config", config_file_, "YAML file of these options, without the dashes; flags win over it")
+        ->type_name("FILE");
+    app.add_option("MODEL", positional_model_, "the same as --model");
+    for (std::size_t index = 0; index < table_.options().size(); ++index) {
+      const Option& option = table_.options()[index];
+      CLI::Option* flag = app.add_option("--" + option.name, texts_[index], option.help);
+      flag->type_name(option.value_name)->default_str(option.default_text);
+      if (option.kind == OptionKind::kFlag) flag->expected(0, 1);
+      if (option.kind == OptionKind::kValue) flag->expected(1);
+      if (option.kind != OptionKind::kList) flag->take_last();
+      if (scope == Scope::kLocal && is_endpoint_option(option.name)) flag->group("");
+      flags_.push_back(flag);
+    }
+  }
+
+  absl::Status apply() {
+    if (!config_file_.empty()) TANDEM_TRY(apply_yaml_file(config_file_, table_));
+    if (!positional_model_.empty()) config_.model = positional_model_;
+    for (std::size_t index = 0; index < flags_.size(); ++index) {
+      if (flags_[index]->count() == 0) continue;
+      const Option& option = table_.options()[index];
+      std::vector<std::string> values = texts_[index];
+      if (option.kind == OptionKind::kFlag && (values.empty() || values.front().empty())) values = {"true"};
+      if (const absl::Status status = option.assign(values); !status.ok()) return annotate(status, "--" + option.name);
+    }
+    return check_server_config(config_);
+  }
+
+  const ServerConfig& config() const { return config_; }
+  std::string did_you_mean(std::string_view flag) const {
+    return flag.starts_with("--") ? table_.did_you_mean(flag.substr(2, flag.find('=') - 2)) : std::string();
+  }
+
+ private:
+  static bool is_endpoint_option(std::string_view name) {
+    static constexpr std::string_view kNames[] = {"host",           "port",
+                                                  "grpc-port",      "http-threads",
+                                                  "max-body-bytes", "max-header-bytes",
+                                                  "api-keys",       "cors-allow-origins",
+                                                  "admin-api-key",  "max-queued-requests",
+                                                  "drain-grace-s",  "served-model-name"};
+    return std::ranges::find(kNames, name) != std::end(kNames);
+  }
+
+  ServerConfig config_;
+  OptionTable table_;
+  std::string config_file_;
+  std::string positional_model_;
+  std::vector<std::vector<std::string>> texts_;
+  std::vector<CLI::Option*> flags_;
+};
+
+const std::vector<std::pair<std::string, LogLevel>> kLogLevels{
+    {"trace", LogLevel::kTrace},     {"debug", LogLevel::kDebug}, {"info", LogLevel::kInfo},
+    {"warning", LogLevel::kWarning}, {"error", LogLevel::kError}, {"off", LogLevel::kOff}};
+const std::vector<std::pair<std::string, LogFormat>> kLogFormats{{"text", LogFormat::kText},
+                                                                 {"json", LogFormat::kJson}};
+const std::vector<std::pair<std::string, DType>> kKvTypes{
+    {"f16", DType::kF16}, {"bf16", DType::kBF16}, {"f32", DType::kF32}};
+
+template <class Options>
+void add_process_flags(CLI::App& app, Options& options) {
+  app.add_option("--parent-pid", options.parent_pid, "end when this process ends; 0: never");
+  app.add_option("--log-level", options.log_level)->transform(CLI::CheckedTransformer(kLogLevels));
+  app.add_option("--log-format", options.log_format)->transform(CLI::CheckedTransformer(kLogFormats));
+}
+
+void add_worker_flags(CLI::App& app, WorkerCommandOptions& options) {
+  app.add_option("--owner-socket", options.owner_socket, "address of the memory owner")->required();
+  app.add_option("--model", options.model, "model file or folder")->required();
+  app.add_option("--isa", options.isa, "instruction set of the kernels");
+  app.add_option("--threads", options.threads, "cores; 0: all");
+  app.add_option("--lane", options.lane, "0: prefill, 1: decode")->required();
+  app.add_option("--epoch", options.epoch, "which life of the lane this is");
+  app.add_option("--kv-dtype", options.kv_dtype)->transform(CLI::CheckedTransformer(kKvTypes));
+  app.add_option("--block-tokens", options.block_tokens);
+  app.add_option("--num-blocks", options.num_blocks)->required();
+  app.add_option("--max-rows", options.max_rows, "most tokens in one step")->required();
+  add_process_flags(app, options);
+}
+
+void add_generate_flags(CLI::App& app, GenerateOptions& options) {
+  app.add_option("--prompt", options.prompt, "what the user says");
+  app.add_option("--messages", options.messages_file, "JSON list of messages instead; -: standard input");
+  app.add_flag("--raw", options.raw, "take the prompt as it is, without the chat template");
+  app.add_option("--max-tokens", options.max_tokens, "most tokens to generate")->capture_default_str();
+  app.add_option("--temperature", options.temperature, "0: greedy")->check(CLI::Range(0.0, 2.0))->capture_default_str();
+  app.add_option("--top-p", options.top_p)->check(CLI::Range(0.0, 1.0))->capture_default_str();
+  app.add_option("--seed", options.seed, "the same seed gives the same answer; below 0: a fresh one");
+}
+
+// Applies the flags or says what is wrong with them.
+bool applied(ServerFlags& flags) {
+  const absl::Status status = flags.apply();
+  if (!status.ok())
+    std::fprintf(stderr, "tandem: %.*s\n", static_cast<int>(message(status).size()), message(status).data());
+  return status.ok();
+}
+
+int run(int argc, char** argv) {
+  CLI::App app{"tandem: LLM inference with prefill and decode in separate workers over one KV pool"};
+  app.set_version_flag("--version", std::string("tandem ") + TANDEM_VERSION);
+  app.require_subcommand(1);
+
+  CLI::App* serve = app.add_subcommand("serve", "serve a model over HTTP (OpenAI API) and gRPC");
+  ServerFlags serve_flags(*serve, ServerFlags::Scope::kServer);
+  CLI::App* generate = app.add_subcommand("generate", "print one streamed answer, without a server");
+  GenerateOptions generate_options;
+  add_generate_flags(*generate, generate_options);
+  ServerFlags generate_flags(*generate, ServerFlags::Scope::kLocal);
+  CLI::App* score = app.add_subcommand("score", "log-probabilities and greedy tokens of given texts");
+  ScoreOptions score_options;
+  score
+      ->add_option(
+          "--input", score_options.input,
+          "JSON lines: {\"text\": \"...\"} or {\"token_ids\": [...]}, and \"greedy_tokens\": how many to generate")
+      ->required();
+  score
+      ->add_option("--output", score_options.output,
+                   "JSON lines, one for each: token_ids, mean_nll (natural log), top1_per_position, last_logits, "
+                   "greedy_token_ids")
+      ->required();
+  ServerFlags score_flags(*score, ServerFlags::Scope::kLocal);
+  CLI::App* owner = app.add_subcommand("owner", "the memory owner process (serve starts it)");
+  OwnerCommandOptions owner_options;
+  owner->add_option("--socket", owner_options.socket, "where to listen: @name or a path")->required();
+  add_process_flags(*owner, owner_options);
+  CLI::App* worker = app.add_subcommand("worker", "a worker process (serve starts it)");
+  WorkerCommandOptions worker_options;
+  add_worker_flags(*worker, worker_options);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ExtrasError& error) {
+    std::string unknown;
+    for (const CLI::App* part : {&app, serve, generate, score, owner, worker}) {
+      if (!part->remaining().empty()) unknown = part->remaining().front();
+    }
+    std::fprintf(stderr, "tandem: unknown argument \"%s\"%s\nRun with --help for more information.\n", unknown.c_str(),
+                 serve_flags.did_you_mean(unknown).c_str());
+    return kUsageError;
+  } catch (const CLI::ParseError& error) {
+    if (error.get_name() == "RequiredError" && argc > 1 && app.get_subcommands().empty() && argv[1][0] != '-') {
+      std::fprintf(stderr,
+                   "tandem: unknown command \"%s\"; the commands are serve, generate, score, owner and worker\n",
+                   argv[1]);
+      return kUsageError;
+    }
+    return app.exit(error) == 0 ? 0 : kUsageError;
+  }
+  if (serve->parsed()) return applied(serve_flags) ? serve_command(serve_flags.config()) : kUsageError;
+  if (generate->parsed()) {
+    if (generate_options.prompt.empty() == generate_options.messages_file.empty()) {
+      std::fputs("tandem: generate needs --prompt or --messages, and not both\n", stderr);
+      return kUsageError;
+    }
+    return applied(generate_flags) ? generate_command(generate_flags.config(), generate_options) : kUsageError;
+  }
+  if (score->parsed()) return applied(score_flags) ? score_command(score_flags.config(), score_options) : kUsageError;
+  if (owner->parsed()) return owner_command(owner_options);
+  return worker_command(worker_options);
+}
+
+}  // namespace
+}  // namespace tandem
+
+int main(int argc, char** argv) { return tandem::run(argc, argv); }
