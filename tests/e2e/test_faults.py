@@ -1,0 +1,180 @@
+"""kill -9 of every process, alone and together, under load: nothing hangs, nothing is left behind."""
+import concurrent.futures
+import os
+import pathlib
+import signal
+import subprocess
+import threading
+import time
+
+import httpx
+import pytest
+
+from conftest import BINARY, MODEL, Server, children, command_line, gone, wait_until
+
+LONG = {"prompt": "Once upon a time", "max_tokens": 150, "temperature": 0, "ignore_eos": True}
+
+
+def complete(server, body=None, timeout=60):
+    """The reply's status and text; a refused connection counts as 503."""
+    try:
+        reply = server.post("/v1/completions", body or LONG, timeout=timeout)
+    except httpx.TransportError as error:
+        return 503, repr(error)
+    return reply.status_code, reply.json()["choices"][0]["text"] if reply.status_code == 200 else reply.text
+
+
+def sockets(pid):
+    """The inodes of a process' sockets."""
+    links = (os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd") if int(fd) > 2)
+    return {link for link in links if link.startswith("socket:")}
+
+
+class HealthPoller:
+    """Asks /health all the time, in a thread, and remembers what it got."""
+
+    def __init__(self, server):
+        self.server, self.answers, self.stop = server, [], threading.Event()
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self):
+        while not self.stop.is_set():
+            started = time.monotonic()
+            try:
+                status = httpx.get(self.server.url + "/health", timeout=5).status_code
+            except httpx.HTTPError as error:
+                status = repr(error)
+            self.answers.append((status, time.monotonic() - started))
+            time.sleep(0.02)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop.set()
+        self.thread.join()
+
+
+@pytest.mark.parametrize("lane", [0, 1], ids=["prefill", "decode"])
+def test_a_killed_worker_is_replaced_and_requests_go_on(lane):
+    with Server() as server:
+        expected = complete(server)
+        assert expected[0] == 200
+        with HealthPoller(server) as health, concurrent.futures.ThreadPoolExecutor(8) as pool:
+            for _ in range(3):
+                running = [pool.submit(complete, server) for _ in range(8)]
+                wait_until(lambda: server.metric("tandem:num_requests_running") > 0, what="running requests")
+                victim = server.worker(lane)
+                os.kill(victim, signal.SIGKILL)
+                for reply in running:
+                    assert reply.result(timeout=60) == expected, "KV survived, so the answer is whole and the same"
+                wait_until(lambda: server.worker(lane) not in (None, victim), what="a new worker")
+        for pid in children(server.process.pid):
+            shared = sockets(pid) & sockets(server.process.pid)
+            assert not shared, f"a child holds the server's sockets: {command_line(pid)}"
+        assert {status for status, _ in health.answers} == {200}
+        assert max(seconds for _, seconds in health.answers) < 2
+        assert complete(server) == expected
+        wait_until(server.idle, what="an idle server")
+        assert server.stop() == 0
+
+
+@pytest.mark.parametrize("lane", [0, 1], ids=["prefill", "decode"])
+def test_a_worker_that_hangs_is_replaced_within_seconds(lane):
+    with Server() as server, concurrent.futures.ThreadPoolExecutor(4) as pool:
+        expected = complete(server)
+        victim = server.worker(lane)
+        os.kill(victim, signal.SIGSTOP)
+        running = [pool.submit(complete, server) for _ in range(4)]
+        for reply in running:
+            assert reply.result(timeout=20) == expected
+        wait_until(lambda: gone(victim), 5, "the hung worker's end")
+        assert server.stop() == 0
+
+
+def test_both_workers_killed_at_once():
+    with Server() as server:
+        expected = complete(server)
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            running = [pool.submit(complete, server) for _ in range(4)]
+            wait_until(lambda: server.metric("tandem:num_requests_running") > 0, what="running requests")
+            for lane in (0, 1):
+                os.kill(server.worker(lane), signal.SIGKILL)
+            for reply in running:
+                assert reply.result(timeout=60) == expected
+        assert server.stop() == 0
+
+
+def test_the_owners_death_ends_the_instance_with_errors():
+    with Server() as server:
+        pids = server.pids()
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            running = [pool.submit(complete, server) for _ in range(4)]
+            wait_until(lambda: server.metric("tandem:num_requests_running") > 0, what="running requests")
+            os.kill(server.owner(), signal.SIGKILL)
+            killed = time.monotonic()
+            for reply in running:
+                status, _ = reply.result(timeout=10)
+                assert status in (200, 500, 503)
+        assert server.process.wait(10) != 0
+        assert time.monotonic() - killed < 5
+        wait_until(lambda: all(gone(pid) for pid in pids), what="every process gone")
+
+
+def shared_memory_names():
+    return {p.name for p in pathlib.Path("/dev/shm").iterdir()}
+
+
+def test_nothing_is_left_after_killing_the_front_end():
+    before = shared_memory_names()
+    for _ in range(3):
+        with Server() as server:
+            assert complete(server)[0] == 200
+            pids = server.pids()
+            assert len(pids) == 4, "front end, owner and two workers"
+            server.kill()
+            wait_until(lambda: all(gone(pid) for pid in pids), 5, "every process gone")
+    assert shared_memory_names() == before
+
+
+def test_two_instances_do_not_touch_each_other():
+    with Server() as one, Server() as other:
+        expected = complete(other)
+        one.kill()
+        assert complete(other) == expected
+        assert other.stop() == 0
+
+
+def test_sigterm_lets_running_requests_end_and_refuses_new_ones():
+    with Server() as server, concurrent.futures.ThreadPoolExecutor(2) as pool:
+        expected = complete(server)
+        running = pool.submit(complete, server)
+        wait_until(lambda: server.metric("tandem:num_requests_running") > 0, what="a running request")
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(0.1)
+        assert complete(server, timeout=5)[0] == 503
+        assert running.result(timeout=60) == expected
+        assert server.process.wait(20) == 0
+
+
+def test_sigterm_to_the_whole_group_drains_too():
+    """What a service manager sends: the children leave the decision to the front end."""
+    with Server() as server, concurrent.futures.ThreadPoolExecutor(2) as pool:
+        expected = complete(server)
+        running = pool.submit(complete, server)
+        wait_until(lambda: server.metric("tandem:num_requests_running") > 0, what="a running request")
+        for pid in server.pids():
+            os.kill(pid, signal.SIGTERM)
+        assert running.result(timeout=60) == expected
+        assert server.process.wait(20) == 0
+        assert "ended (" not in server.read(server.log)
+
+
+def test_a_bad_model_gives_one_clear_line_and_exit_code_1(tmp_path):
+    truncated = tmp_path / "cut.gguf"
+    truncated.write_bytes(pathlib.Path(MODEL).read_bytes()[:100_000])
+    for path in (truncated, tmp_path / "missing.gguf"):
+        run = subprocess.run([BINARY, "serve", "--model", path, "--port", "0"], capture_output=True, text=True, timeout=20)
+        assert run.returncode == 1
+        assert path.name in run.stderr and "terminate" not in run.stderr
