@@ -175,7 +175,10 @@ TEST_F(HttpServerTest, failures_before_the_first_text_are_plain_errors) {
 }
 
 TEST_F(HttpServerTest, a_failure_in_a_stream_is_its_last_event) {
-  start();
+  // Slow enough that the first text is sent before the failure: one that comes earlier is a plain HTTP error, rightly.
+  FakeEngineOptions slow;
+  slow.step = milliseconds(300);
+  start({}, slow);
   TestClient c = client();
   const auto reply = c.call("POST", kChat, chat_body("!fail=2", R"("stream":true)"));
   ASSERT_TRUE(reply) << "the stream ends as chunked coding asks";
