@@ -182,7 +182,7 @@ TEST_F(LocalEngineTest, a_full_queue_refuses_a_whole_request_and_forgets_it) {
 }
 
 TEST_F(LocalEngineTest, cancel_ends_every_choice_with_one_done) {
-  instance_.lanes[0]->step_time = std::chrono::milliseconds(2);
+  instance_.lanes[0]->step_time = std::chrono::milliseconds(8);
   Record record;
   Request endless = request("hello", 190);
   endless.num_choices = 2;
@@ -197,12 +197,12 @@ TEST_F(LocalEngineTest, cancel_ends_every_choice_with_one_done) {
 }
 
 TEST_F(LocalEngineTest, drain_lets_the_running_end_and_then_ends_the_rest_with_unavailable) {
-  instance_.lanes[0]->step_time = std::chrono::milliseconds(2);
+  instance_.lanes[0]->step_time = std::chrono::milliseconds(8);
   Record brief;
   Record endless;
   ASSERT_TRUE(engine_->submit(request("a", 5), brief.sink()).ok());
   ASSERT_TRUE(engine_->submit(request("b", 190), endless.sink()).ok());
-  engine_->drain(std::chrono::milliseconds(100));
+  engine_->drain(std::chrono::milliseconds(600));
   ASSERT_TRUE(brief.wait_done() && endless.wait_done());
   EXPECT_TRUE(brief.done->status.ok());
   EXPECT_EQ(endless.done->status.code(), absl::StatusCode::kUnavailable);

@@ -183,6 +183,8 @@ TEST_P(BothPlacements, prompt_scores_arrive_in_order_once_even_after_preemption)
 
 TEST_P(BothPlacements, cancelling_in_every_phase_frees_the_blocks) {
   Rig rig(400, GetParam());
+  // No sequence can end by itself before its cancel, however late this thread gets its turn.
+  for (const auto& lane : rig.lanes) lane->step_time = std::chrono::milliseconds(2);
   for (std::uint64_t id = 1; id <= 60; ++id) {
     ASSERT_TRUE(rig.scheduler->submit({Rig::request(id, 1 + id % 50, 1000)}).ok());
     if (id % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(100 * (id % 7)));
@@ -234,8 +236,10 @@ TEST(Scheduler, the_other_lane_takes_over_while_one_is_down) {
 }
 
 TEST(Scheduler, a_sequence_that_kills_every_lane_is_ended_and_others_go_on) {
-  Rig rig(100, Placement::kFused);
-  ASSERT_TRUE(rig.scheduler->submit({Rig::request(1, 10, 1000)}).ok());
+  Rig rig(1000, Placement::kFused);
+  // Slow lanes: the sequence must not end by itself between two deaths.
+  rig.lanes[0]->step_time = std::chrono::milliseconds(5);
+  ASSERT_TRUE(rig.scheduler->submit({Rig::request(1, 10, 3000)}).ok());
   for (int loss = 0; loss < 3; ++loss) {
     rig.lanes[0]->die_in_next_step();
     for (int i = 0; i < 2000 && !rig.lanes[0]->dead(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -243,6 +247,7 @@ TEST(Scheduler, a_sequence_that_kills_every_lane_is_ended_and_others_go_on) {
     rig.scheduler->lane_down(LaneId{0});
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     rig.start_lane(LaneId{0});
+    rig.lanes[0]->step_time = std::chrono::milliseconds(5);
   }
   ASSERT_TRUE(rig.collector.wait_finished(1));
   EXPECT_EQ(rig.collector.outcome(1).status.code(), absl::StatusCode::kInternal);
@@ -254,7 +259,7 @@ TEST(Scheduler, a_sequence_that_kills_every_lane_is_ended_and_others_go_on) {
 
 TEST(Scheduler, a_full_queue_refuses_and_stop_ends_everything_with_its_status) {
   Rig rig(40, Placement::kSemi, 1);
-  rig.lanes[0]->step_time = rig.lanes[1]->step_time = std::chrono::milliseconds(5);
+  for (const auto& lane : rig.lanes) lane->step_time = std::chrono::milliseconds(5);
   absl::Status status;
   std::uint64_t accepted = 0;
   for (std::uint64_t id = 1; id <= 400 && status.ok(); ++id) {
@@ -271,7 +276,7 @@ TEST(Scheduler, a_full_queue_refuses_and_stop_ends_everything_with_its_status) {
 
 TEST(Scheduler, a_short_prompt_passes_a_long_one) {
   Rig rig(400);
-  rig.lanes[0]->step_time = std::chrono::milliseconds(2);
+  rig.lanes[0]->step_time = std::chrono::milliseconds(5);
   ASSERT_TRUE(rig.scheduler->submit({Rig::request(1, 800, 1)}).ok());
   ASSERT_TRUE(rig.scheduler->submit({Rig::request(2, 8, 1)}).ok());
   ASSERT_TRUE(rig.collector.wait([](auto& outcomes) { return outcomes[2].finished; }));

@@ -56,7 +56,7 @@ class FakeLane {
   std::uint64_t steps() const { return steps_; }
   std::uint32_t largest_step() const { return largest_step_; }
 
-  std::chrono::microseconds step_time{0};
+  std::atomic<std::chrono::microseconds> step_time{std::chrono::microseconds(0)};
 
  private:
   struct alignas(64) Line {
@@ -76,7 +76,7 @@ class FakeLane {
       result.clear();
       result.step = plan.step;
       for (const PlanItem& item : plan.items) run_item(plan, item, result);
-      if (step_time.count() > 0) std::this_thread::sleep_for(step_time);
+      if (const auto time = step_time.load(); time.count() > 0) std::this_thread::sleep_for(time);
       ++steps_;
       largest_step_ = std::max<std::uint32_t>(largest_step_, static_cast<std::uint32_t>(plan.tokens.size()));
       if (die_) break;
