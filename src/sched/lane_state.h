@@ -14,6 +14,7 @@ struct LaneState {
   std::unique_ptr<LanePort> port;  // null: down
   std::uint64_t step = 0;
   std::vector<Sequence*> in_flight;  // empty: idle
+  std::vector<Sequence*> ended;      // those of a step that is over, while they are dealt with; kept for its memory
   Plan plan;
   Result result;
   std::int64_t sent_us = 0;

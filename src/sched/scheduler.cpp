@@ -205,7 +205,9 @@ void Scheduler::apply(LaneState& lane) {
   const auto elapsed_us = steady_now_us() - lane.sent_us;
   metrics_.step_seconds[static_cast<std::size_t>(phase)].observe(static_cast<double>(elapsed_us) * 1e-6);
 
-  const std::vector<Sequence*> in_flight = std::exchange(lane.in_flight, {});
+  lane.ended.swap(lane.in_flight);  // first, so that finish() meets an idle lane
+  lane.in_flight.clear();
+  const std::vector<Sequence*>& in_flight = lane.ended;
   for (Sequence* sequence : in_flight) sequence->lane.reset();
   const bool whole = lane.result.error.empty() && lane.result.items.size() == in_flight.size();
   for (std::size_t index = 0; index < in_flight.size(); ++index) {

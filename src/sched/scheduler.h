@@ -107,7 +107,7 @@ class Scheduler final {
 
   std::vector<LaneState> lanes_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Sequence>> sequences_;
-  std::vector<Sequence*> waiting_;  // hold no blocks
+  std::vector<Sequence*> waiting_, candidates_;  // hold no blocks; those looked at for one plan
   std::vector<Sequence*> running_;  // admitted, in order of admission
 
   std::atomic<std::uint32_t> queued_{0};  // submitted and not yet admitted

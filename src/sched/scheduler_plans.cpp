@@ -71,13 +71,13 @@ void Scheduler::add_decodes(LaneId id, LaneState& lane) {
 
 void Scheduler::add_prefills(LaneId id, LaneState& lane) {
   std::uint32_t budget = options_.plan.prefill_chunk_tokens;
-  std::vector<Sequence*> candidates;
+  candidates_.clear();
   for (Sequence* sequence : running_) {
-    if (!sequence->lane && !sequence->decoding()) candidates.push_back(sequence);
+    if (!sequence->lane && !sequence->decoding()) candidates_.push_back(sequence);
   }
-  candidates.insert(candidates.end(), waiting_.begin(), waiting_.end());
-  std::ranges::sort(candidates, sequence_more_urgent);
-  for (Sequence* sequence : candidates) {
+  candidates_.insert(candidates_.end(), waiting_.begin(), waiting_.end());
+  std::ranges::sort(candidates_, sequence_more_urgent);
+  for (Sequence* sequence : candidates_) {
     if (budget == 0) break;
     const bool waits = sequence->lease.blocks().empty();
     if (waits) {
