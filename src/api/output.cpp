@@ -75,7 +75,7 @@ void OutputPipeline::add(RequestId id, const Request& request, std::vector<Token
   state->sink = std::move(sink);
   state->prompt = std::move(prompt);
   state->stop = request.stopping.stop;
-  state->score_prompt = request.score_prompt || request.return_last_logits;
+  state->score_prompt = request.score_prompt;
   state->prompt_only = request.stopping.max_tokens == 0U;
   state->open_choices = request.num_choices;
   state->arrival_us = steady_now_us();
@@ -175,7 +175,7 @@ void OutputPipeline::begin(RequestState& request) {
 
 void OutputPipeline::handle_scores(RequestState& request, Scores& scores) {
   request.scores.insert(request.scores.end(), scores.scores.begin(), scores.scores.end());
-  if (request.scores.size() + 1 < request.prompt.size()) return;  // more chunks follow
+  if (request.score_prompt && request.scores.size() + 1 < request.prompt.size()) return;  // more chunks follow
   begin(request);
   PromptScoresEvent event;
   for (std::size_t index = 0; index < request.scores.size(); ++index) {
@@ -188,7 +188,6 @@ void OutputPipeline::handle_scores(RequestState& request, Scores& scores) {
   }
   event.last_logits = std::move(scores.logits);
   request.scores.clear();
-  request.score_prompt = false;
   request.sink(std::move(event));
 }
 

@@ -32,6 +32,7 @@ class Record {
         ++prompts;
       } else if (auto* scores = std::get_if<PromptScoresEvent>(&event)) {
         num_scores += scores->scores.size();
+        last_logits = scores->last_logits;
       }
       changed_.notify_all();
     };
@@ -50,6 +51,7 @@ class Record {
   std::optional<DoneEvent> done;
   std::size_t num_tokens = 0;
   std::size_t num_scores = 0;
+  std::vector<float> last_logits;
   int prompts = 0;
 
  private:
@@ -123,6 +125,19 @@ TEST_F(LocalEngineTest, no_tokens_asked_for_gives_the_prompts_scores_and_no_text
   EXPECT_TRUE(record.texts.empty());
   EXPECT_EQ(record.done->usage.completion_tokens, 0U);
   EXPECT_EQ(record.finishes.at(0).reason, FinishReason::kLength);
+}
+
+TEST_F(LocalEngineTest, last_logits_come_with_and_without_the_scores) {
+  for (const bool scored : {false, true}) {
+    Record record;
+    Request asking = request(std::string(40, 'x'), 2);  // three chunks
+    asking.score_prompt = scored;
+    asking.return_last_logits = true;
+    ASSERT_TRUE(engine_->submit(asking, record.sink()).ok());
+    ASSERT_TRUE(record.wait_done());
+    EXPECT_EQ(record.last_logits.size(), 1U);
+    EXPECT_EQ(record.num_scores, scored ? 39U : 0U);
+  }
 }
 
 TEST_F(LocalEngineTest, every_choice_finishes_once_and_usage_is_their_sum) {

@@ -105,6 +105,10 @@ class FakeLane {
       seen.push_back(slot(position));
     answer.has_token = 1;
     answer.sampled.token = fake_next(seen);
+    if (item.wants_logits != 0) {
+      answer.logits = {static_cast<std::uint32_t>(result.logits.size()), 1};
+      result.logits.push_back(static_cast<float>(answer.sampled.token));
+    }
   }
 
   FakeKv& kv_;
