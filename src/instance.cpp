@@ -197,12 +197,7 @@ absl::Status Instance::start_processes(const ServerConfig& config, std::function
                 cpu::create_cpu_backend({config.isa, static_cast<int>(config.threads)}));
   const auto num_units = static_cast<std::uint16_t>(backend->info().num_units);
 
-  KvLayout layout;
-  layout.dtype = config.kv_dtype.value_or(DType::kF16);
-  layout.num_layers = spec_.num_layers;
-  layout.num_kv_heads = spec_.num_kv_heads;
-  layout.head_dim = spec_.head_dim;
-  layout.block_tokens = config.block_tokens;
+  const KvLayout layout = kv_layout(spec_, config.kv_dtype.value_or(DType::kF16), config.block_tokens);
   const auto model_context = static_cast<std::uint32_t>(spec_.context_length);
   const std::uint32_t context = std::min(config.max_context_tokens.value_or(model_context), model_context);
   TANDEM_ASSIGN(const std::uint32_t num_blocks, choose_num_blocks(config, layout, context));

@@ -48,6 +48,11 @@ struct ModelSpec {
   RopeSpec rope;
 };
 
+// How the pool stores this model's keys and values.
+inline KvLayout kv_layout(const ModelSpec& spec, DType dtype, std::int32_t block_tokens) {
+  return {dtype, spec.num_layers, spec.num_kv_heads, spec.head_dim, block_tokens};
+}
+
 // One tensor of a file: a matrix [rows, cols] or a vector (rows = 1). Valid while its ModelFile lives.
 struct NamedTensor {
   std::string name;  // canonical, whatever the format; see kTensorNames in model/spec.h

@@ -50,16 +50,6 @@ absl::StatusOr<Mapping> map_weights(OwnerClient& owner, Backend& backend, Stream
   return backend.memory().map(region.fd, layout.bytes(), Access::kRead);
 }
 
-KvLayout kv_layout(const ModelSpec& spec, const WorkerOptions& options) {
-  KvLayout layout;
-  layout.dtype = options.kv_dtype;
-  layout.num_layers = spec.num_layers;
-  layout.num_kv_heads = spec.num_kv_heads;
-  layout.head_dim = spec.head_dim;
-  layout.block_tokens = static_cast<std::int32_t>(options.block_tokens);
-  return layout;
-}
-
 }  // namespace
 
 absl::Status run_worker(const WorkerOptions& options, Backend& backend, const std::function<bool()>& keep_going) {
@@ -73,7 +63,7 @@ absl::Status run_worker(const WorkerOptions& options, Backend& backend, const st
   TANDEM_ASSIGN(DecoderWeights weights, layout.bind(weights_memory.bytes()));
   model.reset();
 
-  const KvView kv{nullptr, kv_layout(spec, options)};
+  const KvView kv{nullptr, kv_layout(spec, options.kv_dtype, static_cast<std::int32_t>(options.block_tokens))};
   const std::size_t kv_bytes = static_cast<std::size_t>(kv.layout.block_bytes()) * options.num_blocks;
   TANDEM_ASSIGN(const Mapping kv_memory, map_region(owner, backend, kKvRegion, kv_bytes, Access::kReadWrite));
   TANDEM_ASSIGN(const Mapping control_memory,

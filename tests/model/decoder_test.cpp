@@ -35,7 +35,7 @@ class Rig {
     change(changed.rope);
     decoder_ = *Decoder::create(changed, *layout.bind({weights_.get(), layout.bytes()}), *backend_, {kMaxRows, 64});
     const ModelSpec& spec = model_->spec();
-    kv_.layout = {DType::kF32, spec.num_layers, spec.num_kv_heads, spec.head_dim, kBlockTokens};
+    kv_.layout = kv_layout(spec, DType::kF32, kBlockTokens);
     const std::size_t kv_bytes = static_cast<std::size_t>(kv_.layout.block_bytes()) * kNumBlocks;
     kv_memory_ = *backend_->allocate(kv_bytes);
     kv_.base = kv_memory_.get();

@@ -24,7 +24,7 @@ class LaneTest : public ::testing::Test {
     weights_ = *backend_->allocate(layout.bytes());
     layout.fill({weights_.get(), layout.bytes()}, *backend_, *stream_, [](std::size_t, std::size_t) {});
     decoder_ = *Decoder::create(spec, *layout.bind({weights_.get(), layout.bytes()}), *backend_, {64, 4});
-    KvView kv{nullptr, {DType::kF32, spec.num_layers, spec.num_kv_heads, spec.head_dim, kBlockTokens}};
+    KvView kv{nullptr, kv_layout(spec, DType::kF32, kBlockTokens)};
     memory_ = *backend_->allocate(static_cast<std::size_t>(kv.layout.block_bytes()) * kNumBlocks);
     kv.base = memory_.get();
     lane_ = std::make_unique<Lane>(*decoder_, *backend_, *stream_, kv, kNumBlocks, counters_);
