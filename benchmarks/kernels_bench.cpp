@@ -50,7 +50,7 @@ void measure(Isa isa, int threads, const Shape& shape, std::int64_t rows) {
   const auto tensor = [rows](std::vector<float>& data, std::int64_t cols) {
     return Tensor{reinterpret_cast<std::byte*>(data.data()), DType::kF32, rows, cols, cols};
   };
-  const auto linear = isa == Isa::kAvx512 ? avx512::linear : avx2::linear;
+  const auto linear = ops_for(isa).linear;
   const double operations = 2.0 * static_cast<double>(rows * shape.rows * shape.cols);
   const std::int64_t calls = std::clamp<std::int64_t>(static_cast<std::int64_t>(3e9 / operations), 3, 2 * copies);
   std::vector<double> seconds;  // per call, of each repetition
@@ -72,7 +72,7 @@ void measure(Isa isa, int threads, const Shape& shape, std::int64_t rows) {
 }
 
 void run(const std::string& wanted) {
-  for (const Isa isa : {Isa::kAvx2, Isa::kAvx512}) {
+  for (const Isa isa : kAllIsas) {
     if (!supports(isa) || (!wanted.empty() && wanted != name(isa))) continue;
     for (const Shape& shape : kShapes) {
       for (const std::int64_t rows : {1, 8, 512}) {

@@ -23,7 +23,7 @@ struct ServerConfig {
   // ---- placement and compute
   Placement placement = Placement::kSemi;
   std::uint32_t threads = 0;  // 0: every core this process may use
-  std::string isa;            // "avx2" or "avx512"; empty: the best the processor has
+  std::string isa;            // "avx2", "avx512" or "avx512-bf16"; empty: the best the processor has
 
   // ---- endpoints
   std::string host = "127.0.0.1";

@@ -128,14 +128,14 @@ absl::StatusOr<Isa> choose_isa(const std::string& wanted) {
     return absl::FailedPreconditionError("this processor lacks AVX2, FMA or F16C, which the CPU kernels need");
   }
   if (wanted.empty()) return *best;
-  for (const Isa isa : {Isa::kAvx2, Isa::kAvx512}) {
+  for (const Isa isa : kAllIsas) {
     if (wanted != name(isa)) continue;
     if (supports(isa)) return isa;
     return absl::FailedPreconditionError(
         fmt::format("kernels \"{}\" were asked for, but this processor only runs \"{}\"", wanted, name(*best)));
   }
-  return absl::InvalidArgumentError(
-      fmt::format("unknown CPU instruction set \"{}\"; use \"avx2\", \"avx512\" or leave it empty", wanted));
+  return absl::InvalidArgumentError(fmt::format(
+      "unknown CPU instruction set \"{}\"; use \"avx2\", \"avx512\", \"avx512-bf16\" or leave it empty", wanted));
 }
 
 }  // namespace

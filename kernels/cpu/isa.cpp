@@ -5,17 +5,27 @@ namespace tandem::cpu {
 bool supports(Isa isa) {
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
   if (isa == Isa::kAvx2) return avx2;
-  return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-         __builtin_cpu_supports("avx512vnni");
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+                      __builtin_cpu_supports("avx512vnni");
+  return avx512 && (isa == Isa::kAvx512 || __builtin_cpu_supports("avx512bf16"));
 }
 
 std::optional<Isa> best_isa() {
-  if (supports(Isa::kAvx512)) return Isa::kAvx512;
-  if (supports(Isa::kAvx2)) return Isa::kAvx2;
-  return std::nullopt;
+  std::optional<Isa> best;
+  for (const Isa isa : kAllIsas) {
+    if (supports(isa)) best = isa;
+  }
+  return best;
 }
 
-std::string_view name(Isa isa) { return isa == Isa::kAvx512 ? "avx512" : "avx2"; }
+std::string_view name(Isa isa) {
+  switch (isa) {
+    case Isa::kAvx2: return "avx2";
+    case Isa::kAvx512: return "avx512";
+    case Isa::kAvx512Bf16: return "avx512-bf16";
+  }
+  return "";
+}
 
 }  // namespace tandem::cpu

@@ -29,8 +29,17 @@ constexpr Ops kAvx512Ops = {
     .sample = avx512::sample,
 };
 
+constexpr Ops kAvx512Bf16Ops = kAvx512Ops;
+
 }  // namespace
 
-const Ops& ops_for(Isa isa) { return isa == Isa::kAvx512 ? kAvx512Ops : kAvx2Ops; }
+const Ops& ops_for(Isa isa) {
+  switch (isa) {
+    case Isa::kAvx2: return kAvx2Ops;
+    case Isa::kAvx512: return kAvx512Ops;
+    case Isa::kAvx512Bf16: return kAvx512Bf16Ops;
+  }
+  return kAvx2Ops;
+}
 
 }  // namespace tandem::cpu

@@ -1,5 +1,5 @@
 // The ops of the CPU backend as functions over a team, one set per instruction set (backend.h has their
-// contracts). Both sets round alike: the same inputs give the same bits, so a file of one op holds one
+// contracts). kAvx2 and kAvx512 round alike: the same inputs give the same bits, so a file of one op holds one
 // algorithm over vectors of 8 or 16 floats, reduced in a fixed order that does not depend on the width.
 #pragma once
 

@@ -20,7 +20,7 @@ using Floats = std::vector<float>;
 
 std::vector<Isa> supported() {
   std::vector<Isa> isas;
-  for (const Isa isa : {Isa::kAvx2, Isa::kAvx512}) {
+  for (const Isa isa : kAllIsas) {
     if (supports(isa)) {
       isas.push_back(isa);
     } else {
@@ -67,7 +67,7 @@ Floats multiply(Isa isa, Team& team, const Floats& x, std::int64_t rows, std::sp
   }
   Floats wide_y(static_cast<std::size_t>(rows * (outputs + 5)), kUntouched);
   const LinearArgs args{view(wide_x, rows, cols, cols + 3), weights, bias, view(wide_y, rows, outputs, outputs + 5)};
-  (isa == Isa::kAvx512 ? avx512::linear : avx2::linear)(args, team);
+  ops_for(isa).linear(args, team);
   Floats y;
   for (std::int64_t row = 0; row < rows; ++row) {
     const float* from = wide_y.data() + row * (outputs + 5);

@@ -26,7 +26,7 @@ using Floats = std::vector<float>;
 
 inline std::vector<cpu::Isa> isas() {
   std::vector<cpu::Isa> all;
-  for (const cpu::Isa isa : {cpu::Isa::kAvx2, cpu::Isa::kAvx512}) {
+  for (const cpu::Isa isa : cpu::kAllIsas) {
     if (cpu::supports(isa)) all.push_back(isa);
   }
   return all;
