@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "tandem/config.h"
 #include "tandem/types.h"
@@ -28,6 +30,32 @@ struct ScoreOptions {
   std::string output;
 };
 int score_command(const ServerConfig& config, const ScoreOptions& options);
+
+// Lists are runs of their own, one after the other. threads 0: all cores.
+struct BenchEngineOptions {
+  std::string model;
+  std::string isa;
+  std::optional<DType> kv_dtype;
+  std::vector<int> threads{0};
+  std::vector<std::uint32_t> prompts{512, 2048};
+  std::vector<std::uint32_t> depths{0, 2048};
+  std::vector<std::uint32_t> sequences{1, 2, 4, 8, 16, 32};
+  std::uint32_t decode_tokens = 128;
+  std::uint32_t chunk_tokens = 256;
+  std::uint32_t repeat = 5;
+  bool cold = false;  // no uncounted first run
+  bool json = false;
+};
+int bench_engine_command(const BenchEngineOptions& options);
+
+struct BenchKernelsOptions {
+  std::vector<std::string> isas;
+  std::vector<int> threads{0};
+  std::vector<std::string> ops;
+  std::uint32_t repeat = 7;
+  bool json = false;
+};
+int bench_kernels_command(const BenchKernelsOptions& options);
 
 struct OwnerCommandOptions {
   std::string socket;

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <random>
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "base/system_memory.h"
 #include "fmt/core.h"
 #include "kernels/cpu/backend.h"
 #include "memory/owner_client.h"
@@ -24,23 +24,6 @@ constexpr char kDefaultModelFile[] = "SmolLM2-135M-Instruct.Q4_1.gguf";
 constexpr std::chrono::seconds kOwnerTimeout{10};
 // The pool's default size leaves the rest of the available memory to weights, activations and everybody else.
 constexpr double kDefaultPoolShare = 0.3;
-
-// Memory that can still be used: the machine's or the control group's, whichever is less.
-std::uint64_t available_memory_bytes() {
-  std::uint64_t available = 0;
-  std::ifstream meminfo("/proc/meminfo");
-  std::string key;
-  std::string rest;
-  for (std::uint64_t kib = 0; meminfo >> key >> kib && std::getline(meminfo, rest);) {
-    if (key == "MemAvailable:") available = kib * 1024;
-  }
-  std::uint64_t limit = 0;
-  std::uint64_t used = 0;
-  if (std::ifstream("/sys/fs/cgroup/memory.max") >> limit && std::ifstream("/sys/fs/cgroup/memory.current") >> used) {
-    available = std::min(available, limit - std::min(used, limit));
-  }
-  return available;
-}
 
 absl::StatusOr<std::uint32_t> choose_num_blocks(const ServerConfig& config, const KvLayout& layout,
                                                 std::uint32_t context) {
@@ -101,13 +84,6 @@ absl::StatusOr<Mapping> make_mapped_region(OwnerClient& owner, const std::string
   return memory;
 }
 
-bool is_quantised(const ModelFile& model) {
-  return std::ranges::any_of(model.tensors(), [](const NamedTensor& tensor) {
-    const DType dtype = tensor.source.dtype;
-    return dtype != DType::kF32 && dtype != DType::kF16 && dtype != DType::kBF16;
-  });
-}
-
 std::string text_of(const TokenizerSpec& spec, std::optional<TokenId> id) {
   return id ? spec.tokens[static_cast<std::size_t>(*id)] : std::string();
 }
@@ -126,6 +102,14 @@ absl::StatusOr<std::string> resolve_model_path(const std::string& model) {
   if (std::filesystem::exists(path, error)) return path.string();
   return absl::NotFoundError(fmt::format(
       "no --model was given and the default model is not at {}; ./quickstart serve fetches it", path.string()));
+}
+
+DType default_kv_dtype(const ModelFile& model) {
+  const bool quantised = std::ranges::any_of(model.tensors(), [](const NamedTensor& tensor) {
+    const DType dtype = tensor.source.dtype;
+    return dtype != DType::kF32 && dtype != DType::kF16 && dtype != DType::kBF16;
+  });
+  return quantised ? DType::kF16 : DType::kF32;
 }
 
 std::vector<std::string> worker_arguments(const ServerConfig& config, const std::string& owner_address,
@@ -181,8 +165,7 @@ Instance::~Instance() {
 absl::Status Instance::load_model(ServerConfig& config) {
   TANDEM_ASSIGN(const std::unique_ptr<ModelFile> model, open_model(config.model));
   spec_ = model->spec();
-  // Keys and values as precise as the weights: half precision would be the largest error of an unquantised model.
-  if (!config.kv_dtype) config.kv_dtype = is_quantised(*model) ? DType::kF16 : DType::kF32;
+  if (!config.kv_dtype) config.kv_dtype = default_kv_dtype(*model);
   const TokenizerSpec& text = model->tokenizer();
   if (!text.chat_template.empty()) {
     TANDEM_ASSIGN(chat_template_,

@@ -24,6 +24,10 @@ namespace tandem {
 // A model path as given, or the default model's; NotFound says how to get it.
 absl::StatusOr<std::string> resolve_model_path(const std::string& model);
 
+// The KV type that is used when none is asked for: as precise as the weights, since half precision would be the largest
+// error of an unquantised model.
+DType default_kv_dtype(const ModelFile& model);
+
 // What of the options a worker process has to know, as its command line.
 std::vector<std::string> worker_arguments(const ServerConfig& config, const std::string& owner_address,
                                           std::uint32_t num_blocks, LaneId lane, std::uint64_t epoch);

@@ -112,6 +112,42 @@ void add_generate_flags(CLI::App& app, GenerateOptions& options) {
   app.add_option("--seed", options.seed, "the same seed gives the same answer; below 0: a fresh one");
 }
 
+const std::vector<std::string> kIsas{"avx2", "avx512", "avx512-bf16"};
+
+void add_bench_engine_flags(CLI::App& app, BenchEngineOptions& options) {
+  app.add_option("--model", options.model, "a .gguf file or a folder; empty: the default model");
+  app.add_option("--isa", options.isa, "instruction set; default: the best there is")->check(CLI::IsMember(kIsas));
+  app.add_option("--kv-dtype", options.kv_dtype, "type of keys and values; default: as serve chooses")
+      ->transform(CLI::CheckedTransformer(kKvTypes));
+  app.add_option("--prompt", options.prompts, "lengths of the prompts to read; 0: no prefill tests")
+      ->check(CLI::Range(0, 1 << 20));
+  app.add_option("--decode", options.decode_tokens, "tokens each sequence decodes; 0: no decode tests")
+      ->check(CLI::Range(0, 1 << 20));
+  app.add_option("--depth", options.depths, "tokens the decoding sequences already have")
+      ->check(CLI::Range(0, 1 << 20));
+  app.add_option("--sequences", options.sequences, "sequences decoding at once")->check(CLI::Range(1, 4096));
+  app.add_option("--prefill-chunk-tokens", options.chunk_tokens, "most prompt tokens in one step")
+      ->check(CLI::Range(1, 1 << 16));
+  app.add_flag("--cold", options.cold, "leave out the uncounted first run of each test");
+}
+
+void add_bench_kernels_flags(CLI::App& app, BenchKernelsOptions& options) {
+  app.add_option("--isa", options.isas, "instruction sets; default: all this processor has")
+      ->check(CLI::IsMember(kIsas));
+  app.add_option("--op", options.ops, "only these: linear, attention, rms_norm, rope, gate, kv_write, sample");
+}
+
+template <class Options>
+void add_bench_flags(CLI::App& app, Options& options) {
+  app.add_option("--threads", options.threads, "thread counts to run with; 0: all cores")->check(CLI::Range(0, 1024));
+  app.add_option("--repeat", options.repeat, "measured runs of each test")->check(CLI::Range(1, 1000));
+  app.add_flag("--json", options.json, "JSON lines instead of a table");
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_items_expected_max() > 1) option->delimiter(',');
+    if (option->get_items_expected_max() > 0) option->capture_default_str();
+  }
+}
+
 // Applies the flags or says what is wrong with them.
 bool applied(ServerFlags& flags) {
   const absl::Status status = flags.apply();
@@ -144,6 +180,16 @@ int run(int argc, char** argv) {
                    "greedy_token_ids")
       ->required();
   ServerFlags score_flags(*score, ServerFlags::Scope::kLocal);
+  CLI::App* bench = app.add_subcommand("bench", "measure this machine: the engine, or each kernel beside its limits");
+  bench->require_subcommand(1);
+  CLI::App* bench_engine = bench->add_subcommand("engine", "tokens per second without a server");
+  BenchEngineOptions bench_engine_options;
+  add_bench_engine_flags(*bench_engine, bench_engine_options);
+  add_bench_flags(*bench_engine, bench_engine_options);
+  CLI::App* bench_kernels = bench->add_subcommand("kernels", "every op beside the limits measured in the same run");
+  BenchKernelsOptions bench_kernels_options;
+  add_bench_kernels_flags(*bench_kernels, bench_kernels_options);
+  add_bench_flags(*bench_kernels, bench_kernels_options);
   CLI::App* owner = app.add_subcommand("owner", "the memory owner process (serve starts it)");
   OwnerCommandOptions owner_options;
   owner->add_option("--socket", owner_options.socket, "where to listen: @name or a path")->required();
@@ -156,7 +202,7 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ExtrasError& error) {
     std::string unknown;
-    for (const CLI::App* part : {&app, serve, generate, score, owner, worker}) {
+    for (const CLI::App* part : {&app, serve, generate, score, bench, bench_engine, bench_kernels, owner, worker}) {
       if (!part->remaining().empty()) unknown = part->remaining().front();
     }
     std::fprintf(stderr, "tandem: unknown argument \"%s\"%s\nRun with --help for more information.\n", unknown.c_str(),
@@ -165,7 +211,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     if (error.get_name() == "RequiredError" && argc > 1 && app.get_subcommands().empty() && argv[1][0] != '-') {
       std::fprintf(stderr,
-                   "tandem: unknown command \"%s\"; the commands are serve, generate, score, owner and worker\n",
+                   "tandem: unknown command \"%s\"; the commands are serve, generate, score, bench, owner and worker\n",
                    argv[1]);
       return kUsageError;
     }
@@ -180,6 +226,8 @@ int run(int argc, char** argv) {
     return applied(generate_flags) ? generate_command(generate_flags.config(), generate_options) : kUsageError;
   }
   if (score->parsed()) return applied(score_flags) ? score_command(score_flags.config(), score_options) : kUsageError;
+  if (bench_engine->parsed()) return bench_engine_command(bench_engine_options);
+  if (bench_kernels->parsed()) return bench_kernels_command(bench_kernels_options);
   if (owner->parsed()) return owner_command(owner_options);
   return worker_command(worker_options);
 }
