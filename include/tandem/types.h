@@ -23,8 +23,8 @@ using LaneId = Id<struct LaneTag, std::uint32_t>;          // index into the con
 inline constexpr std::size_t kMaxLanes = 8;
 inline constexpr std::size_t kMaxTopLogprobs = 20;  // alternatives per token, as in OpenAI's API
 
-// Element types of weights, activations and KV. Quantised ones are GGUF's blocks of 32 values.
-enum class DType : std::uint8_t { kF32, kF16, kBF16, kQ8_0, kQ4_0, kQ4_1 };
+// Element types of weights, activations and KV. Quantised ones are GGUF's blocks of 32 values, or of 256 for k...K.
+enum class DType : std::uint8_t { kF32, kF16, kBF16, kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ4_K, kQ6_K };
 
 enum class Phase : std::uint8_t { kPrefill, kDecode };
 

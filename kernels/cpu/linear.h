@@ -3,12 +3,14 @@
 //
 // Activations are prepared in panels of up to `panel_rows` rows, R of them side by side. For quantised weights, per
 // block of 32 columns: int8 quants [R][32], then [R] each of float scale, float scale * sum(quants),
-// int32 -8 * sum(quants), int32 -128 * sum(quants). For float weights: [cols][R] floats.
+// int32 -8 * sum(quants), 2 x int16 -16 * sum(quants) of columns 0-15 and 16-31. For float weights: [cols][R] floats.
 // Quants are round-to-even(x / scale) with scale = max|x| / 127 of the block.
 //
 // One output's sum, in this order whatever the kernel: for each block
-//   acc = fma(dot, weight_scale * scale, acc), then for kQ4_1  acc = fma(minimum, scale * sum, acc)
-// with dot the exact integer sum; for float weights acc = fma(weight, x, acc) for each column. The bias comes last.
+//   acc = fma(dot, weight_scale * scale, acc), then for kQ4_1 and kQ4_K  acc = fma(minimum, scale * sum, acc)
+// with dot the exact integer sum, for kQ6_K of its halves' sums times their factors (below 2^24, so exact in float32
+// too), and kQ4_K's weight_scale and minimum the exact products of scale and factor. For float weights
+// acc = fma(weight, x, acc) for each column. The bias comes last.
 #pragma once
 
 #include <cstddef>

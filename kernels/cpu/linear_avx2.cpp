@@ -105,9 +105,91 @@ template <DType D, int R, int H>
   }
 }
 
+// kQ6_K: quants of 0..63, of which two pair products fit 16 bits (4 x 63 x 127 = 32,004); widening multiplies by the
+// half's factor. The zero point is 32 * sum(half) * factor of both halves.
+template <int R, int H>
+[[gnu::always_inline]] inline void dot_block_6(const std::byte* record, int block, int half, const std::byte* x,
+                                               __m256i (&dot)[H][R]) {
+  constexpr DType kType = DType::kQ6_K;
+  const std::byte* quants = record + block * quant_bytes(kType);
+  const std::byte* uppers = record + record_blocks(kType) * quant_bytes(kType) + block * kUpperBytes;
+  const std::byte* factors = record + factors_offset(kType) + block * kFactorBytes;
+  const __m256i nibble = _mm256_set1_epi8(15);
+  const __m256i upper = _mm256_set1_epi8(48);
+#pragma GCC unroll 16
+  for (int h = 0; h < H; ++h) {
+    const std::int64_t at = 32 * (half + h);
+    const __m256i both =
+        _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(factors + 2 * kLanes * (half + h))));
+    const __m256i twice = _mm256_add_epi16(both, both);
+    const __m256i low_factor = _mm256_blend_epi16(both, _mm256_slli_epi32(both, 16), 0xAA);
+    const __m256i high_factor = _mm256_blend_epi16(both, _mm256_srli_epi32(both, 16), 0x55);
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+      dot[h][r] = _mm256_madd_epi16(twice, _mm256_set1_epi32(load_i32(x + R * kBlockCols + 12 * R + 4 * r)));
+    }
+#pragma GCC unroll 2
+    for (int j = 0; j < 4; j += 2) {
+      const __m256i first = load_bytes(quants + 64 * j + at);
+      const __m256i second = load_bytes(quants + 64 * (j + 1) + at);
+      const __m256i pairs = load_bytes(uppers + 32 * j + at);
+      const auto join = [&](__m256i nibbles, __m256i bits) {
+        return _mm256_or_si256(_mm256_and_si256(nibbles, nibble), _mm256_and_si256(bits, upper));
+      };
+      const __m256i low_first = join(first, _mm256_slli_epi16(pairs, 4));
+      const __m256i low_second = join(second, pairs);
+      const __m256i high_first = join(_mm256_srli_epi16(first, 4), _mm256_slli_epi16(pairs, 2));
+      const __m256i high_second = join(_mm256_srli_epi16(second, 4), _mm256_srli_epi16(pairs, 2));
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) {
+        const std::byte* values = x + r * kBlockCols + 4 * j;
+        const auto sum = [values](__m256i a, __m256i b, int column) {
+          return _mm256_add_epi16(_mm256_maddubs_epi16(a, _mm256_set1_epi32(load_i32(values + column))),
+                                  _mm256_maddubs_epi16(b, _mm256_set1_epi32(load_i32(values + column + 4))));
+        };
+        dot[h][r] = _mm256_add_epi32(dot[h][r], _mm256_madd_epi16(sum(low_first, low_second, 0), low_factor));
+        dot[h][r] = _mm256_add_epi32(dot[h][r], _mm256_madd_epi16(sum(high_first, high_second, 16), high_factor));
+        keep(dot[h][r]);
+      }
+    }
+  }
+}
+
+inline __m256 load_bytes_as_floats(const std::byte* from) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
+}
+
+// The weights' scales of one block; kQ6_K's factors are part of its sums.
+template <DType D>
+inline __m256 block_scale(const std::byte* record, int block, int half) {
+  const std::byte* scales = record + scales_offset(D);
+  if constexpr (D == DType::kQ6_K) return _mm256_loadu_ps(reinterpret_cast<const float*>(scales) + kLanes * half);
+  const __m256 scale = load_halves(scales + 2 * kLanes * half);
+  if constexpr (D != DType::kQ4_K) return scale;
+  return _mm256_mul_ps(scale, load_bytes_as_floats(record + factors_offset(D) + block * kFactorBytes + kLanes * half));
+}
+
+template <DType D>
+inline __m256 block_minimum(const std::byte* record, int block, int half) {
+  const __m256 minimum = load_halves(record + scales_offset(D) + 2 * (kTileRows + kLanes * half));
+  if constexpr (D == DType::kQ4_1) return minimum;
+  const std::byte* factors = record + factors_offset(D) + block * kFactorBytes + kTileRows + kLanes * half;
+  return _mm256_mul_ps(_mm256_xor_ps(minimum, _mm256_set1_ps(-0.0F)), load_bytes_as_floats(factors));
+}
+
+// Superblocks are read in several streams, which the processor's own prefetch follows too late even for one row.
+template <DType D, int H>
+[[gnu::always_inline]] inline void prefetch(const std::byte* record, int block, int half) {
+  if (half != 0 || (H == 2 && record_blocks(D) == 1)) return;
+  constexpr std::int64_t kPart = record_blocks(D) == 1 ? quant_bytes(D) : record_bytes(D) / record_blocks(D);
+  for (std::int64_t at = 0; at < kPart; at += 64) {
+    _mm_prefetch(reinterpret_cast<const char*>(record + block * kPart + at + kAhead), _MM_HINT_T0);
+  }
+}
+
 // H of the tile's two vectors, beginning with vector `half`.
 template <DType D, int R, int H>
-[[gnu::always_inline]] inline void quant_half(const std::byte* record, std::int64_t blocks, int half,
+[[gnu::always_inline]] inline void quant_half(const std::byte* record, std::int64_t records, int half,
                                               const std::byte* x, float* y, std::int64_t stride) {
   __m256 acc[H][R];
 #pragma GCC unroll 16
@@ -115,34 +197,33 @@ template <DType D, int R, int H>
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) acc[h][r] = _mm256_setzero_ps();
   }
-  for (std::int64_t block = 0; block < blocks; ++block) {
-    const std::byte* trailer = x + R * kBlockCols;
-    if (H == 1 && half == 0) {
-      for (std::int64_t at = 0; at < quant_bytes(D); at += 64) {
-        _mm_prefetch(reinterpret_cast<const char*>(record + at + kAhead), _MM_HINT_T0);
+  for (std::int64_t i = 0; i < records; ++i, record += record_bytes(D)) {
+    for (int block = 0; block < record_blocks(D); ++block, x += R * (kBlockCols + kPanelTrailer)) {
+      const std::byte* trailer = x + R * kBlockCols;
+      prefetch<D, H>(record, block, half);
+      __m256i dot[H][R];
+      if constexpr (D == DType::kQ6_K) {
+        dot_block_6<R, H>(record, block, half, x, dot);
+      } else {
+        dot_block<D, R, H>(record + block * quant_bytes(D), 32 * half, x, dot);
       }
-    }
-    __m256i dot[H][R];
-    dot_block<D, R, H>(record, 32 * half, x, dot);
 #pragma GCC unroll 16
-    for (int h = 0; h < H; ++h) {
-      const std::byte* scales = record + quant_bytes(D) + 2 * kLanes * (half + h);
-      const __m256 scale = load_halves(scales);
-#pragma GCC unroll 16
-      for (int r = 0; r < R; ++r) {
-        const __m256 both = _mm256_mul_ps(scale, _mm256_set1_ps(load_f32(trailer + 4 * r)));
-        acc[h][r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[h][r]), both, acc[h][r]);
-      }
-      if constexpr (D == DType::kQ4_1) {
-        const __m256 minimum = load_halves(scales + 2 * kTileRows);
+      for (int h = 0; h < H; ++h) {
+        const __m256 scale = block_scale<D>(record, block, half + h);
 #pragma GCC unroll 16
         for (int r = 0; r < R; ++r) {
-          acc[h][r] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(load_f32(trailer + 4 * R + 4 * r)), acc[h][r]);
+          const __m256 both = _mm256_mul_ps(scale, _mm256_set1_ps(load_f32(trailer + 4 * r)));
+          acc[h][r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[h][r]), both, acc[h][r]);
+        }
+        if constexpr (D == DType::kQ4_1 || D == DType::kQ4_K) {
+          const __m256 minimum = block_minimum<D>(record, block, half + h);
+#pragma GCC unroll 16
+          for (int r = 0; r < R; ++r) {
+            acc[h][r] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(load_f32(trailer + 4 * R + 4 * r)), acc[h][r]);
+          }
         }
       }
     }
-    record += record_bytes(D);
-    x += R * (kBlockCols + kPanelTrailer);
   }
 #pragma GCC unroll 16
   for (int h = 0; h < H; ++h) {
@@ -155,13 +236,13 @@ template <DType D, int R>
 void quant_tiles(const std::byte* tiles, std::int64_t num_tiles, std::int64_t cols, const std::byte* panel, float* y,
                  std::int64_t stride) {
   const std::int64_t size = tile_bytes(D, cols);
-  const std::int64_t blocks = cols / kBlockCols;
+  const std::int64_t records = cols / record_cols(D);
   for (std::int64_t tile = 0; tile < num_tiles; ++tile, tiles += size, y += kTileRows) {
     if constexpr (R <= 2) {
-      quant_half<D, R, 2>(tiles, blocks, 0, panel, y, stride);
+      quant_half<D, R, 2>(tiles, records, 0, panel, y, stride);
     } else {
-      quant_half<D, R, 1>(tiles, blocks, 0, panel, y, stride);
-      quant_half<D, R, 1>(tiles, blocks, 1, panel, y, stride);
+      quant_half<D, R, 1>(tiles, records, 0, panel, y, stride);
+      quant_half<D, R, 1>(tiles, records, 1, panel, y, stride);
     }
   }
 }
@@ -242,18 +323,21 @@ constexpr std::array<TileKernel, kPanelRows> kernels_of() {
 }
 
 TileKernel kernel(DType dtype, int rows) {
-  static constexpr std::array<std::array<TileKernel, kPanelRows>, 6> kTable = {
+  // kQ5_0 is packed as kQ8_0.
+  static constexpr std::array<std::array<TileKernel, kPanelRows>, 9> kTable = {
       kernels_of<DType::kF32>(),  kernels_of<DType::kF16>(),  kernels_of<DType::kBF16>(),
-      kernels_of<DType::kQ8_0>(), kernels_of<DType::kQ4_0>(), kernels_of<DType::kQ4_1>()};
+      kernels_of<DType::kQ8_0>(), kernels_of<DType::kQ4_0>(), kernels_of<DType::kQ4_1>(),
+      kernels_of<DType::kQ8_0>(), kernels_of<DType::kQ4_K>(), kernels_of<DType::kQ6_K>()};
   return kTable[static_cast<std::size_t>(dtype)][static_cast<std::size_t>(rows - 1)];
 }
 
 constexpr LinearKernels kKernels = {kPanelRows, kernel};
 
-inline std::int32_t sum_lanes(__m256i v) {
-  const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
-  const __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4E));
-  return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xB1)));
+// The sums of both vectors' lanes, as lanes 0 and 1.
+inline __m128i sum_lanes(__m256i a, __m256i b) {
+  const __m256i pairs = _mm256_hadd_epi32(a, b);
+  const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1));
+  return _mm_hadd_epi32(four, four);
 }
 
 inline float max_lanes(__m256 v) {
@@ -293,20 +377,21 @@ void quantise_row(const float* x, std::int64_t blocks, std::byte* panel, int row
     const __m256 factor = _mm256_set1_ps(inverse);
     __m256i q[4];
     for (int i = 0; i < 4; ++i) q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], factor));
-    const __m256i sums = _mm256_add_epi32(_mm256_add_epi32(q[0], q[1]), _mm256_add_epi32(q[2], q[3]));
     const __m256i bytes = _mm256_permutevar8x32_epi32(
         _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3])), order);
     std::byte* to = panel + block * rows * (kBlockCols + kPanelTrailer);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + lane * kBlockCols), bytes);
-    const std::int32_t sum = sum_lanes(sums);
+    const __m128i sums = sum_lanes(_mm256_add_epi32(q[0], q[1]), _mm256_add_epi32(q[2], q[3]));
+    const std::int32_t sum = _mm_cvtsi128_si32(sums) + _mm_extract_epi32(sums, 1);
     const float scaled_sum = scale * static_cast<float>(sum);
     const std::int32_t minus_8 = -8 * sum;
-    const std::int32_t minus_128 = -128 * sum;
+    const __m128i minus_16 = _mm_slli_epi32(_mm_sub_epi32(_mm_setzero_si128(), sums), 4);
+    const std::int32_t half_sums = _mm_cvtsi128_si32(_mm_packs_epi32(minus_16, minus_16));
     std::byte* trailer = to + rows * kBlockCols + 4 * lane;
     std::memcpy(trailer, &scale, 4);
     std::memcpy(trailer + 4 * rows, &scaled_sum, 4);
     std::memcpy(trailer + 8 * rows, &minus_8, 4);
-    std::memcpy(trailer + 12 * rows, &minus_128, 4);
+    std::memcpy(trailer + 12 * rows, &half_sums, 4);
   }
 }
 

@@ -36,15 +36,15 @@ constexpr TensorType kTensorTypes[] = {
     {1, "F16", DType::kF16},
     {2, "Q4_0", DType::kQ4_0},
     {3, "Q4_1", DType::kQ4_1},
-    {6, "Q5_0", {}},
+    {6, "Q5_0", DType::kQ5_0},
     {7, "Q5_1", {}},
     {8, "Q8_0", DType::kQ8_0},
     {9, "Q8_1", {}},
     {10, "Q2_K", {}},
     {11, "Q3_K", {}},
-    {12, "Q4_K", {}},
+    {12, "Q4_K", DType::kQ4_K},
     {13, "Q5_K", {}},
-    {14, "Q6_K", {}},
+    {14, "Q6_K", DType::kQ6_K},
     {15, "Q8_K", {}},
     {16, "IQ2_XXS", {}},
     {17, "IQ2_XS", {}},
@@ -229,8 +229,9 @@ class GgufParser final {
     const auto type = std::ranges::find(kTensorTypes, code, &TensorType::code);
     const bool known = type != std::end(kTensorTypes);
     if (!known || !type->dtype) {
-      return fail(offset_ - 4, fmt::format("{} has type {} ({}); tandem reads F32, F16, BF16, Q8_0, Q4_0 and Q4_1",
-                                           what, known ? type->name : "unknown", code));
+      return fail(offset_ - 4,
+                  fmt::format("{} has type {} ({}); tandem reads F32, F16, BF16, Q8_0, Q6_K, Q5_0, Q4_K, Q4_1 and Q4_0",
+                              what, known ? type->name : "unknown", code));
     }
     tensor.dtype = *type->dtype;
     const std::optional<std::uint64_t> size = tensor_bytes(tensor.dtype, tensor.rows, tensor.cols);

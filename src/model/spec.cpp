@@ -24,6 +24,9 @@ Block block_of(DType dtype) {
     case DType::kQ8_0: return {32, 34};
     case DType::kQ4_0: return {32, 18};
     case DType::kQ4_1: return {32, 20};
+    case DType::kQ5_0: return {32, 22};
+    case DType::kQ4_K: return {256, 144};
+    case DType::kQ6_K: return {256, 210};
   }
   return {1, 4};
 }
@@ -159,7 +162,8 @@ std::optional<std::string> translate(std::string_view name, std::string_view fro
 }  // namespace
 
 std::string_view dtype_name(DType dtype) {
-  constexpr std::array<std::string_view, 6> kNames = {"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1"};
+  constexpr std::array<std::string_view, 9> kNames = {"F32",  "F16",  "BF16", "Q8_0", "Q4_0",
+                                                      "Q4_1", "Q5_0", "Q4_K", "Q6_K"};
   return kNames[static_cast<std::size_t>(dtype)];
 }
 

@@ -92,8 +92,8 @@ TEST(Linear, agrees_with_the_reference_for_every_type_and_kernel) {
   for (const Isa isa : supported()) {
     for (const DType dtype : reference::kDTypes) {
       for (const std::int64_t outputs : {1, 16, 23, 70}) {
-        for (const std::int64_t cols : {32, 96, 320, 577}) {
-          if (is_quantised(dtype) && cols % 32 != 0) continue;
+        for (const std::int64_t least : {32, 96, 320, 577}) {
+          const std::int64_t cols = reference::whole_blocks(dtype, least);
           const Packed w(dtype, outputs, cols, rng);
           const std::int64_t rows = 1 + static_cast<std::int64_t>(rng() % 11);
           const Floats x = random_rows(rows, cols, rng);
@@ -108,12 +108,12 @@ TEST(Linear, agrees_with_the_reference_for_every_type_and_kernel) {
               const std::string where = std::string(name(isa)) + " " + reference::name(dtype) + " [" +
                                         std::to_string(outputs) + ", " + std::to_string(cols) + "] row " +
                                         std::to_string(row) + " output " + std::to_string(o);
-              // One rounding (2^-24) of the running sum per fma; kQ4_1's terms partly cancel, so they count twice.
+              // One rounding (2^-24) of the running sum per fma; the terms of minima partly cancel, so they count more.
               const auto want = reference::dot(w.matrix, o, seen);
               const double roundings =
                   is_quantised(dtype) ? 4.0 * static_cast<double>(cols) / 32 + 4 : static_cast<double>(cols) + 4;
               double magnitude = want.magnitude;
-              if (dtype == DType::kQ4_1) magnitude *= 3.0;
+              if (dtype == DType::kQ4_1 || dtype == DType::kQ4_K) magnitude *= 3.0;
               ASSERT_NEAR(got, want.value, roundings * 0x1p-24 * magnitude + 1e-30) << where;
               // Against unquantised activations: each is off by at most half a step, max|x| / 254.
               const auto ideal = reference::dot(w.matrix, o, exact);
@@ -135,17 +135,17 @@ TEST(Linear, agrees_with_the_reference_for_every_type_and_kernel) {
 TEST(Linear, a_row_has_the_same_bits_alone_and_in_any_batch) {
   std::mt19937 rng(12);
   constexpr std::int64_t kRows = 33;
-  constexpr std::int64_t kCols = 192;
   const auto team = make_team(2);
   for (const Isa isa : supported()) {
     for (const DType dtype : reference::kDTypes) {
-      const Packed w(dtype, 83, kCols, rng);
+      const std::int64_t cols = reference::whole_blocks(dtype, 192);
+      const Packed w(dtype, 83, cols, rng);
       const Weight weight = w.weight();
-      const Floats x = random_rows(kRows, kCols, rng);
+      const Floats x = random_rows(kRows, cols, rng);
       const Floats all = multiply(isa, *team, x, kRows, {&weight, 1});
       for (std::int64_t n = 1; n <= kRows; ++n) {
         const std::int64_t first = static_cast<std::int64_t>(rng() % static_cast<unsigned>(kRows - n + 1));
-        const Floats part = multiply(isa, *team, slice(x, kCols, first, n), n, {&weight, 1});
+        const Floats part = multiply(isa, *team, slice(x, cols, first, n), n, {&weight, 1});
         ASSERT_TRUE(same_bits(part, slice(all, 83, first, n)))
             << name(isa) << " " << reference::name(dtype) << ": rows [" << first << ", +" << n << ")";
       }
@@ -155,15 +155,15 @@ TEST(Linear, a_row_has_the_same_bits_alone_and_in_any_batch) {
 
 TEST(Linear, threads_and_shares_change_no_bit) {
   std::mt19937 rng(13);
-  constexpr std::int64_t kCols = 160;
   const auto one = make_team(1);
   const auto four = make_team(4);
   for (const Isa isa : supported()) {
     for (const DType dtype : reference::kDTypes) {
-      const Packed w(dtype, 100, kCols, rng);
+      const std::int64_t cols = reference::whole_blocks(dtype, 160);
+      const Packed w(dtype, 100, cols, rng);
       const Weight weight = w.weight();
       for (const std::int64_t rows : {1, 2, 5, 19, 70}) {
-        const Floats x = random_rows(rows, kCols, rng);
+        const Floats x = random_rows(rows, cols, rng);
         const Floats want = multiply(isa, *one, x, rows, {&weight, 1});
         for (const Share share : {Share{0, 4}, Share{1, 1}, Share{0, 3}, Share{2, 2}, Share{3, 1}, Share{0, 0}}) {
           ASSERT_TRUE(four->set_share(share).ok());
@@ -183,7 +183,7 @@ TEST(Linear, instruction_sets_agree_to_the_bit) {
   const auto team = make_team(2);
   for (const DType dtype : reference::kDTypes) {
     for (const std::int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 40}) {
-      const std::int64_t cols = is_quantised(dtype) ? 576 : 101;
+      const std::int64_t cols = is_quantised(dtype) ? reference::whole_blocks(dtype, 576) : 101;
       const Packed w(dtype, 77, cols, rng);
       const Weight weight = w.weight();
       Floats x = random_rows(rows, cols, rng);
@@ -197,11 +197,12 @@ TEST(Linear, instruction_sets_agree_to_the_bit) {
 
 TEST(Linear, fused_weights_equal_separate_ones_and_the_bias_comes_last) {
   std::mt19937 rng(15);
-  constexpr std::int64_t kCols = 96;
+  constexpr std::int64_t kCols = 256;
   const auto team = make_team(2);
   const DType mixes[][3] = {{DType::kQ4_1, DType::kQ4_1, DType::kQ4_1},
                             {DType::kQ4_0, DType::kF16, DType::kQ8_0},
-                            {DType::kF32, DType::kBF16, DType::kQ4_1}};
+                            {DType::kF32, DType::kBF16, DType::kQ4_1},
+                            {DType::kQ4_K, DType::kQ5_0, DType::kQ6_K}};
   for (const Isa isa : supported()) {
     for (const auto& mix : mixes) {
       const Packed a(mix[0], 48, kCols, rng);
@@ -263,9 +264,56 @@ TEST(Linear, extreme_quants_do_not_saturate) {
   }
 }
 
+// As above for superblocks: every factor and every quant at its largest or smallest.
+TEST(Linear, extreme_superblocks_do_not_saturate) {
+  const auto team = make_team(1);
+  constexpr std::int64_t kCols = 512;
+  const std::uint16_t one = reference::to_f16(1.0F);
+  for (const Isa isa : supported()) {
+    for (const DType dtype : {DType::kQ4_K, DType::kQ6_K}) {
+      const bool has_minima = dtype == DType::kQ4_K;
+      const std::size_t record = has_minima ? 144 : 210;
+      for (const int quants : {0x00, 0xFF}) {
+        for (const int factors : {0x7F, 0x80, 0xFF}) {
+          std::mt19937 rng(16);
+          Packed w(dtype, 16, kCols, rng);
+          for (std::size_t at = 0; at < w.matrix.file.size(); at += record) {
+            std::byte* from = w.matrix.file.data() + at;
+            std::memset(from, quants, record);
+            std::memset(from + (has_minima ? 4 : 192), factors, has_minima ? 12 : 16);
+            std::memcpy(from + (has_minima ? 0 : 208), &one, 2);
+            if (has_minima) std::memcpy(from + 2, &one, 2);
+          }
+          pack_tiles(w.matrix.source(), w.bytes.data(), 0, 1);
+          double sum = kCols * static_cast<std::int8_t>(factors) * (quants == 0 ? -32.0 : 31.0);
+          if (has_minima) {
+            // The second half of a superblock takes its factors and minima from other bits than the first.
+            const int low = factors & 63;
+            const int factor = (factors & 15) + (factors >> 6) * 16;
+            const int minimum = (factors >> 4) + (factors >> 6) * 16;
+            const int quant = quants & 15;
+            sum = kCols / 2 * (low * quant - low + factor * quant - minimum);
+          }
+          const Weight weight = w.weight();
+          for (const std::int64_t rows : {1, 4}) {
+            for (const float sign : {1.0F, -1.0F}) {
+              const Floats x(static_cast<std::size_t>(rows * kCols), sign * 127.0F);
+              // Sums grow beyond 2^24, so that some of the 32 additions round.
+              for (const float value : multiply(isa, *team, x, rows, {&weight, 1})) {
+                ASSERT_NEAR(value, sign * 127.0 * sum, 32 * 0x1p-24 * 127 * kCols * 32 * 128)
+                    << name(isa) << " " << reference::name(dtype) << " " << quants << " " << factors;
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(Linear, odd_activations_stay_in_their_row) {
   std::mt19937 rng(17);
-  constexpr std::int64_t kCols = 128;
+  constexpr std::int64_t kCols = 256;
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const auto team = make_team(2);
   for (const Isa isa : supported()) {

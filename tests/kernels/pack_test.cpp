@@ -22,7 +22,7 @@ TEST(Pack, unpacks_to_the_values_of_the_file) {
   std::mt19937 rng(1);
   for (const DType dtype : reference::kDTypes) {
     for (const std::int64_t rows : {1, 15, 16, 17, 40}) {
-      const std::int64_t cols = is_quantised(dtype) ? 96 : 37;
+      const std::int64_t cols = is_quantised(dtype) ? reference::whole_blocks(dtype, 290) : 37;
       const reference::Matrix m = reference::random_matrix(dtype, rows, cols, rng);
       const std::vector<std::byte> packed = pack(m);
       std::vector<float> out(static_cast<std::size_t>(cols));
@@ -41,7 +41,8 @@ TEST(Pack, unpacks_to_the_values_of_the_file) {
 
 TEST(Pack, size_is_whole_tiles_in_multiples_of_64_bytes) {
   for (const DType dtype : reference::kDTypes) {
-    for (const std::int64_t cols : {32, 96, 576}) {
+    for (const std::int64_t least : {32, 96, 576}) {
+      const std::int64_t cols = reference::whole_blocks(dtype, least);
       const auto one = packed_bytes({dtype, 1, cols, nullptr});
       const auto full = packed_bytes({dtype, 16, cols, nullptr});
       const auto next = packed_bytes({dtype, 17, cols, nullptr});
@@ -59,6 +60,7 @@ TEST(Pack, refuses_shapes_it_cannot_hold) {
   constexpr std::int64_t kHuge = std::numeric_limits<std::int64_t>::max();
   const WeightSource bad[] = {
       {DType::kQ4_1, 16, 33, nullptr},  {DType::kQ8_0, 16, 16, nullptr},  {DType::kF32, 0, 16, nullptr},
+      {DType::kQ5_0, 16, 48, nullptr},  {DType::kQ4_K, 16, 576, nullptr}, {DType::kQ6_K, 16, 128, nullptr},
       {DType::kF32, 16, 0, nullptr},    {DType::kF32, -5, 16, nullptr},   {DType::kF32, 16, -1, nullptr},
       {DType::kF32, kHuge, 1, nullptr}, {DType::kF32, 1, kHuge, nullptr}, {static_cast<DType>(99), 16, 32, nullptr},
   };
@@ -75,19 +77,21 @@ TEST(Embed, gathers_rows_of_every_type_into_a_strided_output) {
   const auto team = Team::create({0, 2});
   ASSERT_TRUE(team.ok());
   for (const DType dtype : reference::kDTypes) {
-    const reference::Matrix m = reference::random_matrix(dtype, 50, 64, rng);
+    const std::int64_t cols = reference::whole_blocks(dtype, 64);
+    const auto width = static_cast<std::size_t>(cols);
+    const reference::Matrix m = reference::random_matrix(dtype, 50, cols, rng);
     const std::vector<std::byte> packed = pack(m);
     const std::vector<TokenId> tokens = {49, 0, 17, 17, 5};
-    std::vector<float> out(tokens.size() * 70, -1.0F);
-    const Tensor y{reinterpret_cast<std::byte*>(out.data()), DType::kF32, 5, 64, 70};
+    std::vector<float> out(tokens.size() * (width + 6), -1.0F);
+    const Tensor y{reinterpret_cast<std::byte*>(out.data()), DType::kF32, 5, cols, cols + 6};
     for (const auto embed : {avx2::embed, avx512::embed}) {
-      embed({{dtype, 50, 64, packed.data()}, tokens, y}, **team);
+      embed({{dtype, 50, cols, packed.data()}, tokens, y}, **team);
       for (std::size_t i = 0; i < tokens.size(); ++i) {
-        for (std::size_t k = 0; k < 64; ++k) {
-          const double want = m.values[static_cast<std::size_t>(tokens[i]) * 64 + k];
-          EXPECT_NEAR(out[i * 70 + k], want, 2e-7 * (std::fabs(want) + 1.0));
+        for (std::size_t k = 0; k < width; ++k) {
+          const double want = m.values[static_cast<std::size_t>(tokens[i]) * width + k];
+          EXPECT_NEAR(out[i * (width + 6) + k], want, 2e-7 * (std::fabs(want) + 1.0));
         }
-        EXPECT_EQ(out[i * 70 + 64], -1.0F);
+        EXPECT_EQ(out[i * (width + 6) + width], -1.0F);
       }
     }
   }

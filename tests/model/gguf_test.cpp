@@ -132,6 +132,29 @@ TEST(Gguf, reads_head_biases_linear_scaling_and_frequency_factors) {
   EXPECT_EQ(spec.rope.frequency_factors, (std::vector<float>{1, 2, 3, 4, 5, 6, 7, 8}));
 }
 
+TEST(Gguf, reads_the_types_of_a_mixed_quantisation) {
+  const TempFolder folder;
+  TinyGguf gguf;
+  std::erase_if(gguf.tensors, [](const TinyGguf::Tensor& tensor) {
+    return tensor.name.find("ffn_down") != std::string::npos || tensor.name.find("ffn_up") != std::string::npos ||
+           tensor.name.find("ffn_gate") != std::string::npos;
+  });
+  gguf.set("llama.feed_forward_length", TinyGguf::u32(256));
+  for (const auto& [layer, down_type] : {std::pair("blk.0.", 12U), std::pair("blk.1.", 14U)}) {
+    gguf.add(std::string(layer) + "ffn_gate.weight", {32, 256}, 6);
+    gguf.add(std::string(layer) + "ffn_up.weight", {32, 256}, 8);
+    gguf.add(std::string(layer) + "ffn_down.weight", {256, 32}, down_type);
+  }
+  const auto opened = open_model(folder.write("tiny.gguf", gguf.file()));
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ((*opened)->find("layers.0.gate")->source.dtype, DType::kQ5_0);
+  EXPECT_EQ((*opened)->find("layers.0.down")->source.dtype, DType::kQ4_K);
+  EXPECT_EQ((*opened)->find("layers.1.down")->source.dtype, DType::kQ6_K);
+  const std::byte* data = (*opened)->find("layers.1.down")->source.data;
+  const std::uint64_t offset = gguf.tensor("blk.1.ffn_down.weight").offset;
+  EXPECT_EQ(static_cast<std::uint64_t>(data[32 * 210 - 1]), (offset + 32 * 210 - 1) % 251);
+}
+
 TEST(Gguf, context_is_limited_to_the_attention_window) {
   const TempFolder folder;
   TinyGguf gguf;
@@ -181,8 +204,10 @@ const BadFile kBadFiles[] = {
     {"wrong shape", [](TinyGguf& g) { g.tensor("blk.1.ffn_gate.weight").dims = {64, 32}; },
      "tensor blk.1.ffn_gate.weight has shape [32, 64]; the model's sizes ask for [64, 32]"},
     {"quantised norm", [](TinyGguf& g) { g.tensor("output_norm.weight").type = 8; }, "vectors are read as F32"},
-    {"tensor type Q6_K", [](TinyGguf& g) { g.tensor("blk.0.ffn_down.weight").type = 14; },
-     "tensor blk.0.ffn_down.weight has type Q6_K (14); tandem reads F32"},
+    {"tensor type Q3_K", [](TinyGguf& g) { g.tensor("blk.0.ffn_down.weight").type = 11; },
+     "tensor blk.0.ffn_down.weight has type Q3_K (11); tandem reads F32"},
+    {"row not in superblocks", [](TinyGguf& g) { g.tensor("blk.0.ffn_down.weight").type = 14; },
+     "tensor blk.0.ffn_down.weight of type Q6_K cannot have the shape [32, 64]"},
     {"tensor type unknown", [](TinyGguf& g) { g.tensor("blk.0.ffn_down.weight").type = 4711; },
      "has type unknown (4711)"},
     {"duplicate tensor", [](TinyGguf& g) { g.tensor("blk.0.attn_v.weight").name = "blk.0.attn_k.weight"; },

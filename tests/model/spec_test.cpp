@@ -29,6 +29,10 @@ TEST(Spec, tensor_bytes_counts_blocks_and_refuses_overflow) {
   EXPECT_EQ(tensor_bytes(DType::kQ4_0, 2, 64), 72U);
   EXPECT_EQ(tensor_bytes(DType::kQ4_1, 2, 64), 80U);
   EXPECT_EQ(tensor_bytes(DType::kQ4_1, 2, 48), std::nullopt);
+  EXPECT_EQ(tensor_bytes(DType::kQ5_0, 2, 64), 88U);
+  EXPECT_EQ(tensor_bytes(DType::kQ4_K, 2, 512), 576U);
+  EXPECT_EQ(tensor_bytes(DType::kQ6_K, 2, 512), 840U);
+  EXPECT_EQ(tensor_bytes(DType::kQ6_K, 2, 576), std::nullopt);
   EXPECT_EQ(tensor_bytes(DType::kF32, 0, 5), std::nullopt);
   EXPECT_EQ(tensor_bytes(DType::kF32, 5, -1), std::nullopt);
   EXPECT_EQ(tensor_bytes(DType::kF32, INT64_MAX, 1), std::nullopt);

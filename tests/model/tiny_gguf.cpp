@@ -43,11 +43,14 @@ TinyGguf::TinyGguf() {
 void TinyGguf::add(std::string name, std::vector<std::uint64_t> dims, std::uint32_t type) {
   std::uint64_t values = 1;
   for (const std::uint64_t dim : dims) values *= dim;
-  const std::uint64_t bytes = type == 0   ? values * 4
-                              : type == 8 ? values / 32 * 34
-                              : type == 2 ? values / 32 * 18
-                              : type == 3 ? values / 32 * 20
-                                          : values * 2;
+  const std::uint64_t bytes = type == 0    ? values * 4
+                              : type == 8  ? values / 32 * 34
+                              : type == 2  ? values / 32 * 18
+                              : type == 3  ? values / 32 * 20
+                              : type == 6  ? values / 32 * 22
+                              : type == 12 ? values / 256 * 144
+                              : type == 14 ? values / 256 * 210
+                                           : values * 2;
   const std::uint64_t end = tensors.empty() ? 0 : tensors.back().offset + tensors.back().bytes;
   const auto num_dims = static_cast<std::uint32_t>(dims.size());
   tensors.push_back({std::move(name), std::move(dims), type, bytes, (end + 31) / 32 * 32, num_dims});

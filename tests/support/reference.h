@@ -11,23 +11,28 @@
 #include <random>
 #include <vector>
 
+#include "support/quant_reference.h"
 #include "tandem/backend.h"
 
 namespace tandem::reference {
 
-inline constexpr DType kDTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1};
+inline constexpr DType kDTypes[] = {DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ8_0, DType::kQ4_0,
+                                    DType::kQ4_1, DType::kQ5_0, DType::kQ4_K, DType::kQ6_K};
 
 inline const char* name(DType dtype) {
-  constexpr const char* kNames[] = {"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1"};
+  constexpr const char* kNames[] = {"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q4_K", "Q6_K"};
   return kNames[static_cast<int>(dtype)];
 }
 
-inline bool is_quantised(DType dtype) {
-  return dtype == DType::kQ8_0 || dtype == DType::kQ4_0 || dtype == DType::kQ4_1;
+// Columns that a row's blocks hold.
+inline std::int64_t block_cols(DType dtype) {
+  if (dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16) return 1;
+  return dtype == DType::kQ4_K || dtype == DType::kQ6_K ? 256 : 32;
 }
-
-inline double from_f16(std::uint16_t bits) { return static_cast<double>(std::bit_cast<_Float16>(bits)); }
-inline std::uint16_t to_f16(float value) { return std::bit_cast<std::uint16_t>(static_cast<_Float16>(value)); }
+// `cols` rounded up to whole blocks.
+inline std::int64_t whole_blocks(DType dtype, std::int64_t cols) {
+  return (cols + block_cols(dtype) - 1) / block_cols(dtype) * block_cols(dtype);
+}
 
 // A matrix as a file stores it, and the value of each element.
 struct Matrix {
@@ -40,7 +45,6 @@ struct Matrix {
   WeightSource source() const { return {dtype, rows, cols, file.data()}; }
 };
 
-// Random bytes for the quants (every pattern occurs, -128 of kQ8_0 included), scales around 0.01.
 inline Matrix random_matrix(DType dtype, std::int64_t rows, std::int64_t cols, std::mt19937& rng) {
   Matrix m{dtype, rows, cols, {}, {}};
   std::normal_distribution<float> normal(0.0F, 1.0F);
@@ -48,35 +52,27 @@ inline Matrix random_matrix(DType dtype, std::int64_t rows, std::int64_t cols, s
     const auto* bytes = reinterpret_cast<const std::byte*>(&value);
     m.file.insert(m.file.end(), bytes, bytes + sizeof(value));
   };
-  const std::int64_t num_records = is_quantised(dtype) ? rows * cols / 32 : rows * cols;
+  const auto value = [&m](double element) { m.values.push_back(element); };
+  const std::int64_t num_records = rows * cols / block_cols(dtype);
   for (std::int64_t i = 0; i < num_records; ++i) {
     if (dtype == DType::kF32) {
-      const float value = normal(rng);
-      put(value);
-      m.values.push_back(value);
+      const float element = normal(rng);
+      put(element);
+      value(element);
     } else if (dtype == DType::kF16) {
       const std::uint16_t bits = to_f16(normal(rng));
       put(bits);
-      m.values.push_back(from_f16(bits));
+      value(from_f16(bits));
     } else if (dtype == DType::kBF16) {
       const auto bits = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(normal(rng)) >> 16);
       put(bits);
-      m.values.push_back(std::bit_cast<float>(std::uint32_t{bits} << 16));
+      value(std::bit_cast<float>(std::uint32_t{bits} << 16));
+    } else if (dtype == DType::kQ4_K) {
+      random_q4_k(rng, put, value);
+    } else if (dtype == DType::kQ6_K) {
+      random_q6_k(rng, put, value);
     } else {
-      const std::uint16_t scale = to_f16(0.01F * normal(rng));
-      const std::uint16_t minimum = to_f16(0.1F * normal(rng));
-      put(scale);
-      if (dtype == DType::kQ4_1) put(minimum);
-      std::uint8_t quants[32];
-      for (std::uint8_t& q : quants) q = static_cast<std::uint8_t>(rng());
-      for (int j = 0; j < (dtype == DType::kQ8_0 ? 32 : 16); ++j) put(quants[j]);
-      for (int k = 0; k < 32; ++k) {
-        const int nibble = k < 16 ? quants[k] & 15 : quants[k - 16] >> 4;
-        const double d = from_f16(scale);
-        if (dtype == DType::kQ8_0) m.values.push_back(d * static_cast<std::int8_t>(quants[k]));
-        if (dtype == DType::kQ4_0) m.values.push_back(d * (nibble - 8));
-        if (dtype == DType::kQ4_1) m.values.push_back(d * nibble + from_f16(minimum));
-      }
+      random_block(dtype, rng, put, value);
     }
   }
   return m;
