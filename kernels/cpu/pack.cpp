@@ -47,14 +47,18 @@ constexpr std::int64_t quant_at(int i, int lane) { return i / 4 * 64 + lane * 4 
 
 void pack_quant_row(DType dtype, const std::byte* row, std::int64_t cols, int lane, std::byte* tile) {
   const std::int64_t header = dtype == DType::kQ4_1 ? 4 : 2;
-  const std::byte flip = dtype == DType::kQ8_0 ? std::byte{0x80} : std::byte{0};  // adds 128
-  for (std::int64_t block = 0; block < cols / kBlockCols; ++block) {
-    const std::byte* from = row + block * source_record_bytes(dtype);
-    std::byte* to = tile + block * record_bytes(dtype);
-    for (int i = 0; i < quant_bytes(dtype) / kTileRows; ++i) to[quant_at(i, lane)] = from[header + i] ^ flip;
-    std::byte* scales = to + scales_offset(dtype);
-    std::memcpy(scales + 2 * lane, from, 2);
-    if (dtype == DType::kQ4_1) std::memcpy(scales + 2 * (kTileRows + lane), from + 2, 2);
+  const std::uint32_t flip = dtype == DType::kQ8_0 ? 0x80808080U : 0U;  // adds 128 to each of the four
+  const std::int64_t words = quant_bytes(dtype) / kTileRows / 4;
+  const std::int64_t step = source_record_bytes(dtype);
+  std::byte* to = tile + 4 * lane;
+  for (std::int64_t block = 0; block < cols / kBlockCols; ++block, row += step, to += record_bytes(dtype)) {
+    for (std::int64_t i = 0; i < words; ++i) {
+      const std::uint32_t word = load<std::uint32_t>(row + header + 4 * i) ^ flip;
+      std::memcpy(to + 64 * i, &word, 4);
+    }
+    std::byte* scales = to - 2 * lane + scales_offset(dtype);
+    std::memcpy(scales, row, 2);
+    if (dtype == DType::kQ4_1) std::memcpy(scales + 2 * kTileRows, row + 2, 2);
   }
 }
 
@@ -211,9 +215,12 @@ void pack_tiles(const WeightSource& source, std::byte* destination, std::int64_t
   const std::int64_t row_bytes = source.cols / record_cols(dtype) * source_record_bytes(dtype);
   for (std::int64_t tile = begin; tile < end; ++tile) {
     std::byte* to = destination + tile * size;
-    std::memset(to, 0, static_cast<std::size_t>(size));
     const std::int64_t first = tile * kTileRows;
     const int lanes = static_cast<int>(std::min<std::int64_t>(kTileRows, source.rows - first));
+    // What no row writes: everything of missing rows, otherwise the end of the last line; kQ6_K's rows add to it.
+    const bool all = lanes < kTileRows || dtype == DType::kQ6_K;
+    const std::int64_t unwritten = all ? size : std::min<std::int64_t>(size, 64);
+    std::memset(to + size - unwritten, 0, static_cast<std::size_t>(unwritten));
     for (int lane = 0; lane < lanes; ++lane) {
       const std::byte* row = source.data + (first + lane) * row_bytes;
       switch (dtype) {
