@@ -62,6 +62,11 @@ const char* log_level_word(LogLevel level) {
 
 const char* log_format_word(LogFormat format) { return format == LogFormat::kJson ? "json" : "text"; }
 
+absl::StatusOr<ChildProcess> spawn_owner(const ServerConfig& config, const std::string& address) {
+  return ChildProcess::spawn({"owner", "--socket", address, "--parent-pid", std::to_string(::getpid()), "--log-level",
+                              log_level_word(config.log_level), "--log-format", log_format_word(config.log_format)});
+}
+
 std::string random_address() {
   std::random_device device;
   return fmt::format("@tandem-{}-{:08x}{:08x}", ::getpid(), device(), device());
@@ -151,8 +156,11 @@ absl::StatusOr<std::unique_ptr<Instance>> Instance::start(const ServerConfig& co
   ServerConfig resolved = config;
   TANDEM_ASSIGN(resolved.model, resolve_model_path(config.model));
   instance->model_path_ = resolved.model;
+  // The processes come up while this one reads the model's text side: first the owner, which needs nothing of it.
+  const std::string address = random_address();
+  TANDEM_ASSIGN(ChildProcess owner, spawn_owner(resolved, address));
   TANDEM_TRY(instance->load_model(resolved));
-  TANDEM_TRY(instance->start_processes(resolved, std::move(on_fatal)));
+  TANDEM_TRY(instance->start_processes(resolved, address, std::move(owner), std::move(on_fatal)));
   return instance;
 }
 
@@ -163,7 +171,7 @@ Instance::~Instance() {
 }
 
 absl::Status Instance::load_model(ServerConfig& config) {
-  TANDEM_ASSIGN(const std::unique_ptr<ModelFile> model, open_model(config.model));
+  TANDEM_ASSIGN(std::unique_ptr<ModelFile> model, open_model(config.model));
   spec_ = model->spec();
   if (!config.kv_dtype) config.kv_dtype = default_kv_dtype(*model);
   const TokenizerSpec& text = model->tokenizer();
@@ -171,11 +179,13 @@ absl::Status Instance::load_model(ServerConfig& config) {
     TANDEM_ASSIGN(chat_template_,
                   ChatTemplate::create(text.chat_template, text_of(text, text.bos), text_of(text, text.eos)));
   }
-  TANDEM_ASSIGN(tokenizer_, create_tokenizer(text));
+  new_tokenizer_ =
+      std::async(std::launch::async, [file = std::move(model)] { return create_tokenizer(file->tokenizer()); });
   return absl::OkStatus();
 }
 
-absl::Status Instance::start_processes(const ServerConfig& config, std::function<void()> on_fatal) {
+absl::Status Instance::start_processes(const ServerConfig& config, const std::string& address,
+                                       ChildProcess owner_process, std::function<void()> on_fatal) {
   TANDEM_ASSIGN(const std::unique_ptr<Backend> backend,
                 cpu::create_cpu_backend({config.isa, static_cast<int>(config.threads)}));
   const auto num_units = static_cast<std::uint16_t>(backend->info().num_units);
@@ -186,11 +196,6 @@ absl::Status Instance::start_processes(const ServerConfig& config, std::function
   TANDEM_ASSIGN(const std::uint32_t num_blocks, choose_num_blocks(config, layout, context));
   const std::uint32_t reserve_blocks = std::min(config.max_running_sequences, num_blocks / 16);
 
-  const std::string address = random_address();
-  TANDEM_ASSIGN(
-      ChildProcess owner_process,
-      ChildProcess::spawn({"owner", "--socket", address, "--parent-pid", std::to_string(::getpid()), "--log-level",
-                           log_level_word(config.log_level), "--log-format", log_format_word(config.log_format)}));
   TANDEM_ASSIGN(OwnerClient owner, OwnerClient::connect(address, kOwnerTimeout));
   TANDEM_ASSIGN(control_memory_, make_mapped_region(owner, kControlRegion, sizeof(ControlPage),
                                                     [](auto memory) { return init_control_page(memory).status(); }));
@@ -209,6 +214,9 @@ absl::Status Instance::start_processes(const ServerConfig& config, std::function
   supervisor_ =
       std::make_unique<Supervisor>(std::move(supervision), std::move(owner_process), std::move(owner), *control);
 
+  TANDEM_TRY(supervisor_->launch());
+
+  TANDEM_ASSIGN(tokenizer_, new_tokenizer_.get());
   output_ = std::make_unique<OutputPipeline>(*tokenizer_, metrics_);
   SchedulerOptions scheduling;
   scheduling.placement = config.placement;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "base/handles.h"
 #include "base/metrics.h"
 #include "memory/kv_pool.h"
+#include "sched/child_process.h"
 #include "sched/scheduler.h"
 #include "sched/supervisor.h"
 #include "tandem/config.h"
@@ -46,12 +48,14 @@ class Instance final {
 
  private:
   Instance() = default;
-  // Also settles the options that depend on the model.
+  // Also settles the options that depend on the model. Leaves the tokenizer in the making.
   absl::Status load_model(ServerConfig& config);
-  absl::Status start_processes(const ServerConfig& config, std::function<void()> on_fatal);
+  absl::Status start_processes(const ServerConfig& config, const std::string& address, ChildProcess owner_process,
+                               std::function<void()> on_fatal);
 
   std::string model_path_;
   ModelSpec spec_;
+  std::future<absl::StatusOr<std::unique_ptr<Tokenizer>>> new_tokenizer_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<ChatTemplate> chat_template_;
   MetricRegistry metrics_;

@@ -19,7 +19,7 @@ namespace {
 constexpr std::chrono::seconds kAttachTimeout{10};
 constexpr std::uint32_t kMaxFailures = 5;
 constexpr std::int64_t kRetryDelayUs = 200'000;  // times the failures in a row
-constexpr int kStartingPollMs = 5;
+constexpr int kStartingPollMs = 1;
 constexpr int kIdlePollMs = 500;
 
 }  // namespace
@@ -34,9 +34,13 @@ Supervisor::Supervisor(SupervisorOptions options, ChildProcess owner, OwnerClien
 
 Supervisor::~Supervisor() { stop(); }
 
+absl::Status Supervisor::launch() {
+  for (std::uint32_t lane = 0; lane < workers_.size(); ++lane) TANDEM_TRY(start_worker(LaneId{lane}));
+  return absl::OkStatus();
+}
+
 absl::Status Supervisor::start(Scheduler& scheduler) {
   scheduler_ = &scheduler;
-  for (std::uint32_t lane = 0; lane < workers_.size(); ++lane) TANDEM_TRY(start_worker(LaneId{lane}));
   const std::int64_t deadline_us =
       steady_now_us() + std::chrono::duration_cast<std::chrono::microseconds>(options_.start_timeout).count();
   const auto all_ready = [this] { return std::ranges::all_of(workers_, [](const Worker& w) { return w.ready; }); };

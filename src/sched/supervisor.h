@@ -38,7 +38,9 @@ class Supervisor final {
   Supervisor(SupervisorOptions options, ChildProcess owner, OwnerClient client, ControlPage& control);
   ~Supervisor();
 
-  // Starts the workers and waits until each has answered. The error says which one could not start.
+  // Starts the workers, once, before start().
+  absl::Status launch();
+  // Waits until each worker has answered and watches them from then on. The error says which one could not start.
   absl::Status start(Scheduler& scheduler);
   // Ends workers and owner and joins the thread.
   void stop();
