@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <cstdint>
 #include <system_error>
@@ -72,8 +73,9 @@ void pin(pthread_t thread, int cpu) {
   ::pthread_setaffinity_np(thread, sizeof(set), &set);
 }
 
+// To a power of two, so that a size that follows the context grows a few times, not with every step.
 std::byte* grow(std::vector<CacheLine>& area, std::size_t bytes) {
-  const std::size_t lines = bytes / sizeof(CacheLine) + 1;
+  const std::size_t lines = std::bit_ceil(bytes / sizeof(CacheLine) + 1);
   if (area.size() < lines) {
     area = {};
     area.resize(lines);

@@ -4,73 +4,45 @@
 #include <numeric>
 
 #include "gtest/gtest.h"
-#include "kernels/cpu/backend.h"
-#include "model/weights.h"
+#include "worker/tiny_lane.h"
 
 namespace tandem {
 namespace {
 
-constexpr std::uint32_t kNumBlocks = 16;
-constexpr std::int32_t kBlockTokens = 16;
+using testing::TinyLane;
 
-class LaneTest : public ::testing::Test {
+constexpr std::uint32_t kNumBlocks = TinyLane::kNumBlocks;
+constexpr std::int32_t kBlockTokens = TinyLane::kBlockTokens;
+
+class LaneTest : public ::testing::Test, protected TinyLane {
  protected:
-  LaneTest() {
-    backend_ = *cpu::create_cpu_backend({});
-    stream_ = *backend_->open_stream(Share{});
-    model_ = *open_model(std::string(TANDEM_TEST_DATA) + "/models/tiny-llama");
-    const ModelSpec& spec = model_->spec();
-    const WeightsLayout layout = *WeightsLayout::create(*model_, *backend_);
-    weights_ = *backend_->allocate(layout.bytes());
-    layout.fill({weights_.get(), layout.bytes()}, *backend_, *stream_, [](std::size_t, std::size_t) {});
-    decoder_ = *Decoder::create(spec, *layout.bind({weights_.get(), layout.bytes()}), *backend_, {64, 4});
-    KvView kv{nullptr, kv_layout(spec, DType::kF32, kBlockTokens)};
-    memory_ = *backend_->allocate(static_cast<std::size_t>(kv.layout.block_bytes()) * kNumBlocks);
-    kv.base = memory_.get();
-    lane_ = std::make_unique<Lane>(*decoder_, *backend_, *stream_, kv, kNumBlocks, counters_);
-  }
-
   // One sequence's tokens from `position`, with two blocks, sampled greedily.
-  static Plan plan(std::vector<TokenId> tokens, std::uint32_t position = 0, std::uint32_t first_block = 3) {
+  static Plan plan(const std::vector<TokenId>& tokens, std::uint32_t position = 0, std::uint32_t first_block = 3) {
     Plan plan;
     plan.step = 1;
-    PlanItem& item = plan.items.emplace_back();
-    item.sequence = SequenceId{7};
-    item.position = position;
-    item.tokens = {0, static_cast<std::uint32_t>(tokens.size())};
-    item.blocks = {0, 2};
-    item.wants_sample = 1;
-    plan.tokens = std::move(tokens);
-    plan.blocks = {{first_block}, {first_block + 1}};
+    testing::add_item(plan, tokens, position, first_block, 2);
     return plan;
   }
 
-  LaneCounters counters_;
-  std::unique_ptr<Backend> backend_;
-  std::unique_ptr<Stream> stream_;
-  std::unique_ptr<ModelFile> model_;
-  Backend::Buffer weights_, memory_;
-  std::unique_ptr<Decoder> decoder_;
-  std::unique_ptr<Lane> lane_;
   Result result_;
 };
 
 TEST_F(LaneTest, a_step_answers_its_items_and_beats_with_every_layer) {
-  lane_->step(plan({476, 465, 3}), result_);
+  lane->step(plan({476, 465, 3}), result_);
   ASSERT_EQ(result_.error, "");
   ASSERT_EQ(result_.items.size(), 1U);
-  EXPECT_EQ(result_.items[0].sequence, SequenceId{7});
+  EXPECT_EQ(result_.items[0].sequence, SequenceId{8});
   EXPECT_EQ(result_.items[0].has_token, 1U);
   EXPECT_EQ(result_.items[0].sampled.token, 391) << "the recorded reference's argmax";
-  EXPECT_GE(counters_.heartbeat.load(), static_cast<std::uint64_t>(model_->spec().num_layers));
+  EXPECT_GE(counters.heartbeat.load(), static_cast<std::uint64_t>(model->spec().num_layers));
 }
 
 TEST_F(LaneTest, a_step_run_twice_gives_the_same_answer) {
-  lane_->step(plan({476, 465, 3}), result_);
+  lane->step(plan({476, 465, 3}), result_);
   const TokenId first = result_.items[0].sampled.token;
-  lane_->step(plan({first}, 3), result_);
+  lane->step(plan({first}, 3), result_);
   const TokenId second = result_.items[0].sampled.token;
-  lane_->step(plan({first}, 3), result_);  // as after the death of a worker between step and answer
+  lane->step(plan({first}, 3), result_);  // as after the death of a worker between step and answer
   EXPECT_EQ(result_.items[0].sampled.token, second);
 }
 
@@ -80,10 +52,10 @@ TEST_F(LaneTest, scores_and_logits_are_those_of_the_model_even_over_several_slic
   scored.targets.assign(tokens.begin() + 1, tokens.end());
   scored.items[0].targets = {0, static_cast<std::uint32_t>(scored.targets.size())};
   scored.items[0].wants_logits = 1;
-  lane_->step(scored, result_);
+  lane->step(scored, result_);
   ASSERT_EQ(result_.error, "");
   ASSERT_EQ(result_.scores.size(), tokens.size() - 1) << "in slices of 4 rows";
-  ASSERT_EQ(result_.logits.size(), static_cast<std::size_t>(model_->spec().vocab_size));
+  ASSERT_EQ(result_.logits.size(), static_cast<std::size_t>(model->spec().vocab_size));
   const auto best = std::max_element(result_.logits.begin(), result_.logits.end()) - result_.logits.begin();
   EXPECT_EQ(result_.items[0].sampled.token, best);
   for (const Sampled& score : result_.scores) EXPECT_LT(score.logprob, 0.0F);
@@ -94,7 +66,7 @@ TEST_F(LaneTest, scores_and_logits_are_those_of_the_model_even_over_several_slic
   forced.bias = {{tokens[6], 1000.0F}};
   forced.items[0].bias = {0, 1};
   const float expected = result_.scores[5].logprob;
-  lane_->step(forced, result_);
+  lane->step(forced, result_);
   EXPECT_EQ(result_.items[0].sampled.token, tokens[6]);
   EXPECT_EQ(result_.items[0].sampled.logprob, expected);
 }
@@ -102,18 +74,18 @@ TEST_F(LaneTest, scores_and_logits_are_those_of_the_model_even_over_several_slic
 TEST_F(LaneTest, a_chunk_that_samples_nothing_gives_no_token) {
   Plan chunk = plan({476, 465, 3});
   chunk.items[0].wants_sample = 0;
-  lane_->step(chunk, result_);
+  lane->step(chunk, result_);
   EXPECT_EQ(result_.error, "");
   EXPECT_EQ(result_.items[0].has_token, 0U);
 }
 
 TEST_F(LaneTest, a_plan_that_names_what_does_not_exist_is_refused) {
   const auto refused = [this](const Plan& bad) {
-    lane_->step(bad, result_);
+    lane->step(bad, result_);
     return !result_.error.empty();
   };
   EXPECT_TRUE(refused(plan({-1})));
-  EXPECT_TRUE(refused(plan({model_->spec().vocab_size})));
+  EXPECT_TRUE(refused(plan({model->spec().vocab_size})));
   EXPECT_TRUE(refused(plan({1}, 0, kNumBlocks)));
   EXPECT_TRUE(refused(plan({1}, 2 * kBlockTokens))) << "beyond its blocks";
   EXPECT_TRUE(refused(plan({1}, 0xFFFFFFFFU)));
