@@ -41,13 +41,13 @@ void futex_wake(std::atomic<std::uint32_t>& word) {
 }
 
 // Waits until done(word's value), first spinning, then sleeping. `asleep` tells the other side to wake: it changes
-// the word and then reads `asleep`, here `asleep` is set and then the word read, all sequentially consistent, so
-// one of the two sees the other.
+// the word and then takes `asleep`, here `asleep` is set and then the word read, all sequentially consistent, so
+// one of the two sees the other. A wake-up that came too late spins again: more is about to happen.
 template <class Done>
-std::uint32_t await(std::atomic<std::uint32_t>& word, std::atomic<std::uint32_t>& asleep, bool spin, Done done) {
+std::uint32_t await(std::atomic<std::uint32_t>& word, std::atomic<std::uint32_t>& asleep, Done done) {
   std::uint32_t value = word.load(std::memory_order_acquire);
   if (done(value)) return value;
-  if (spin) {
+  while (true) {
     const Clock::time_point deadline = Clock::now() + kSpin;
     do {
       for (int i = 0; i < kPausesPerClockRead; ++i) {
@@ -56,14 +56,25 @@ std::uint32_t await(std::atomic<std::uint32_t>& word, std::atomic<std::uint32_t>
         if (done(value)) return value;
       }
     } while (Clock::now() < deadline);
+    asleep.store(1, std::memory_order_seq_cst);
+    value = word.load(std::memory_order_seq_cst);
+    if (!done(value)) {
+      futex_wait(word, value);
+      value = word.load(std::memory_order_acquire);
+    }
+    asleep.store(0, std::memory_order_relaxed);
+    if (done(value)) return value;
   }
-  asleep.store(1, std::memory_order_seq_cst);
-  for (value = word.load(std::memory_order_seq_cst); !done(value); value = word.load(std::memory_order_seq_cst)) {
-    futex_wait(word, value);
-  }
-  asleep.store(0, std::memory_order_relaxed);
-  return value;
 }
+
+void wake(std::atomic<std::uint32_t>& word, std::atomic<std::uint32_t>& asleep) {
+  // The plain read first: a sleeper is rare, and the exchange would take the line from a spinning one.
+  if (asleep.load(std::memory_order_seq_cst) != 0 && asleep.exchange(0, std::memory_order_seq_cst) != 0) {
+    futex_wake(word);
+  }
+}
+
+bool is_posted(std::uint32_t ticket) { return ticket % 2 == 1; }
 
 // A refusal leaves the thread where the system puts it: slower, not wrong.
 void pin(pthread_t thread, int cpu) {
@@ -99,15 +110,15 @@ std::vector<int> allowed_cpus() {
 struct Team::State {
   // The thread of unit first + 1 + its index. It never moves: the caller takes the place of a share's first unit.
   struct alignas(64) Helper {
-    std::atomic<std::uint32_t> ticket{0};  // changes once per run it takes part in
+    std::atomic<std::uint32_t> ticket{0};  // odd: a part is posted; even: someone has claimed it
     std::atomic<std::uint32_t> asleep{0};
     std::thread thread;
   };
 
   Share whole;
   Share share;  // the active part of `whole`
+  int num_threads = 1;  // of the active part, the caller included
   std::vector<int> cpus;
-  bool spin = true;
   pthread_t caller = ::pthread_self();
   cpu_set_t caller_affinity;
 
@@ -116,8 +127,9 @@ struct Team::State {
   const void* context = nullptr;
   bool stop = false;
 
-  alignas(64) std::atomic<std::uint32_t> pending{0};  // helpers that have not finished this run
+  alignas(64) std::atomic<std::uint32_t> pending{0};  // posted parts that are not done
   std::atomic<std::uint32_t> caller_asleep{0};
+  alignas(64) std::atomic<int> next_spare{0};  // part of a unit without a thread
 
   std::vector<std::unique_ptr<Helper>> helpers;
   std::vector<std::vector<CacheLine>> worker_areas;
@@ -125,7 +137,15 @@ struct Team::State {
 
   ~State();
   void work(Helper& helper, int unit);
-  void call(Helper& helper);
+  void work_spares();
+  void post(Helper& helper);
+  static bool claim(Helper& helper, std::uint32_t ticket) {
+    return helper.ticket.compare_exchange_strong(ticket, ticket + 1, std::memory_order_acq_rel);
+  }
+  // A unit past the cores has no thread.
+  int threads_of(const Share& part) const {
+    return std::clamp(static_cast<int>(cpus.size()) - part.first, 1, static_cast<int>(part.count));
+  }
   void pin_unit(pthread_t thread, int unit) const {
     if (static_cast<std::size_t>(unit) < cpus.size()) pin(thread, cpus[static_cast<std::size_t>(unit)]);
   }
@@ -133,27 +153,33 @@ struct Team::State {
 };
 
 void Team::State::work(Helper& helper, int unit) {
-  std::uint32_t seen = 0;
   while (true) {
-    seen = await(helper.ticket, helper.asleep, spin, [seen](std::uint32_t ticket) { return ticket != seen; });
+    const std::uint32_t ticket = await(helper.ticket, helper.asleep, is_posted);
+    if (!claim(helper, ticket)) continue;  // the caller was faster
     if (stop) return;
     body(context, unit - share.first, share.count);
-    if (pending.fetch_sub(1, std::memory_order_seq_cst) == 1 && caller_asleep.load(std::memory_order_seq_cst) != 0) {
-      futex_wake(pending);
-    }
+    work_spares();
+    if (pending.fetch_sub(1, std::memory_order_seq_cst) == 1) wake(pending, caller_asleep);
   }
 }
 
-void Team::State::call(Helper& helper) {
+void Team::State::work_spares() {
+  if (num_threads == share.count) return;
+  for (int part = 0; (part = next_spare.fetch_add(1, std::memory_order_relaxed)) < share.count;) {
+    body(context, part, share.count);
+  }
+}
+
+void Team::State::post(Helper& helper) {
   helper.ticket.fetch_add(1, std::memory_order_seq_cst);
-  if (helper.asleep.load(std::memory_order_seq_cst) != 0) futex_wake(helper.ticket);
+  wake(helper.ticket, helper.asleep);
 }
 
 Team::State::~State() {
   stop = true;
   for (const auto& helper : helpers) {
     if (!helper->thread.joinable()) continue;
-    call(*helper);
+    post(*helper);
     helper->thread.join();
   }
   if (::pthread_equal(::pthread_self(), caller) != 0) {
@@ -176,11 +202,10 @@ absl::StatusOr<std::unique_ptr<Team>> Team::create(Share share, std::span<const 
   }
   state->whole = share;
   state->share = share;
-  // More threads than cores: whoever spins keeps another from working.
-  state->spin = std::size_t{share.first} + share.count <= state->cpus.size();
+  state->num_threads = state->threads_of(share);
   state->worker_areas.resize(share.count);
   try {
-    for (int unit = share.first + 1; unit < share.first + share.count; ++unit) {
+    for (int unit = share.first + 1; unit < share.first + state->num_threads; ++unit) {
       State& s = *state;
       State::Helper& helper = *s.helpers.emplace_back(std::make_unique<State::Helper>());
       helper.thread = std::thread([&s, &helper, unit] { s.work(helper, unit); });
@@ -206,6 +231,7 @@ absl::Status Team::set_share(Share share) {
   if (share == s.share) return absl::OkStatus();
   if (share.first != s.share.first) s.pin_unit(s.caller, share.first);
   s.share = share;
+  s.num_threads = s.threads_of(share);
   return absl::OkStatus();
 }
 
@@ -220,10 +246,20 @@ void Team::run_erased(Erased body, const void* context) {
   }
   s.body = body;
   s.context = context;
-  s.pending.store(static_cast<std::uint32_t>(num_workers - 1), std::memory_order_relaxed);
-  for (int i = 1; i < num_workers; ++i) s.call(s.helper_of(s.share.first + i));
+  s.next_spare.store(s.num_threads, std::memory_order_relaxed);
+  s.pending.store(static_cast<std::uint32_t>(s.num_threads - 1), std::memory_order_relaxed);
+  for (int i = 1; i < s.num_threads; ++i) s.post(s.helper_of(s.share.first + i));
   body(context, 0, num_workers);
-  await(s.pending, s.caller_asleep, s.spin, [](std::uint32_t pending) { return pending == 0; });
+  s.work_spares();
+  // A helper that has not begun is asleep or without its core: do not wait for it.
+  for (int i = 1; i < s.num_threads; ++i) {
+    State::Helper& helper = s.helper_of(s.share.first + i);
+    const std::uint32_t ticket = helper.ticket.load(std::memory_order_relaxed);
+    if (!is_posted(ticket) || !State::claim(helper, ticket)) continue;
+    body(context, i, num_workers);
+    s.pending.fetch_sub(1, std::memory_order_acq_rel);
+  }
+  await(s.pending, s.caller_asleep, [](std::uint32_t pending) { return pending == 0; });
 }
 
 std::byte* Team::worker_scratch(int worker, std::size_t bytes) {

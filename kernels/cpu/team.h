@@ -1,5 +1,7 @@
-// A stream's threads: worker 0 is the caller, the others wait between runs by spinning, then sleeping on a futex.
+// A stream's threads: one is the caller, the others wait between runs by spinning, then sleeping on a futex.
 // Each is pinned to the core of its unit where the system allows that. Owned and used by one lane's thread.
+// A run's parts belong to threads, but the caller takes over those that nobody has begun when its own is done: a
+// thread that sleeps, or whose core another process has, delays nobody.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +22,8 @@ class Team final {
 
  public:
   // Threads for every unit of `share` (count 0: of `cpus`); pins the calling thread to its first until the team
-  // ends. `cpus` are the cores that units count in; empty: allowed_cpus(). A unit past them runs unpinned.
+  // ends. `cpus` are the cores that units count in; empty: allowed_cpus(). A unit past them gets no thread; the
+  // others do its parts.
   static absl::StatusOr<std::unique_ptr<Team>> create(Share share, std::span<const int> cpus = {});
   explicit Team(std::unique_ptr<State> state);  // for create() only
   ~Team();
@@ -29,8 +32,9 @@ class Team final {
   // lie within the share given to create().
   absl::Status set_share(Share share);
 
-  // Calls body(worker, num_workers) once on each active worker and returns when all are done.
-  // num_workers is at least 1; nothing is allocated. `body` must not throw or call run().
+  // Calls body(worker, num_workers) once for each active unit and returns when all are done; worker 0's call is the
+  // caller's, another's may be. num_workers is at least 1; nothing is allocated. `body` must not throw, call run() or
+  // wait for another worker.
   template <class Body>
   void run(const Body& body) {
     run_erased([](const void* context, int worker,

@@ -1,6 +1,7 @@
 #include "kernels/cpu/team.h"
 
 #include <sched.h>
+#include <time.h>
 
 #include <atomic>
 #include <chrono>
@@ -14,8 +15,14 @@
 namespace tandem::cpu {
 namespace {
 
+// A core for every unit, though they may be the same core: a thread for each.
 std::unique_ptr<Team> make_team(Share share) {
-  auto team = Team::create(share);
+  const std::vector<int> allowed = allowed_cpus();
+  std::vector<int> cpus;
+  for (std::size_t unit = 0; unit < std::size_t{share.first} + share.count; ++unit) {
+    cpus.push_back(allowed[unit % allowed.size()]);
+  }
+  auto team = Team::create(share, cpus);
   EXPECT_TRUE(team.ok()) << team.status();
   return *std::move(team);
 }
@@ -35,10 +42,88 @@ TEST(Team, calls_each_worker_once_and_sees_their_writes) {
   }
 }
 
-TEST(Team, worker_zero_is_the_caller) {
+TEST(Team, worker_zeros_part_is_the_callers) {
   const auto team = make_team({0, 3});
   const std::thread::id self = std::this_thread::get_id();
-  team->run([&](int worker, int) { EXPECT_EQ(worker == 0, std::this_thread::get_id() == self); });
+  team->run([&](int worker, int) {
+    if (worker == 0) {
+      EXPECT_EQ(std::this_thread::get_id(), self);
+    }
+  });
+}
+
+// Spins until `done` or for five seconds.
+template <class Done>
+bool eventually(const Done& done) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  while (!done() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  return done();
+}
+
+TEST(Team, workers_run_at_the_same_time) {
+  const auto team = make_team({0, 3});
+  std::atomic<int> begun{0};
+  bool all_begun = false;
+  // The caller waits in its own part, so nobody else can begin the others'.
+  team->run([&](int worker, int) {
+    ++begun;
+    if (worker == 0) all_begun = eventually([&] { return begun == 3; });
+  });
+  EXPECT_TRUE(all_begun);
+}
+
+TEST(Team, the_caller_does_what_a_sleeping_worker_has_not_begun) {
+  const std::vector<int> cpus = allowed_cpus();
+  if (cpus.size() < 2) GTEST_SKIP() << "needs two cores";
+  const auto team = make_team({0, 2});
+  int taken = 0;
+  const std::thread::id self = std::this_thread::get_id();
+  for (int i = 0; i < 200; ++i) {
+    std::this_thread::sleep_for(std::chrono::microseconds(200));  // the worker sleeps
+    team->run([&](int worker, int) { taken += worker == 1 && std::this_thread::get_id() == self ? 1 : 0; });
+  }
+  EXPECT_GT(taken, 0) << "empty parts are over before a sleeper is awake";
+}
+
+TEST(Team, a_unit_past_the_cores_gets_no_thread_and_its_part_is_done) {
+  const std::vector<int> cpus(1, allowed_cpus().front());
+  const auto team = *Team::create({0, 64}, cpus);
+  EXPECT_EQ(team->active(), 64);
+  std::vector<int> calls(64, 0);
+  const std::thread::id self = std::this_thread::get_id();
+  team->run([&](int worker, int num_workers) {
+    EXPECT_EQ(num_workers, 64);
+    EXPECT_EQ(std::this_thread::get_id(), self);
+    ++calls[static_cast<std::size_t>(worker)];
+  });
+  EXPECT_EQ(calls, std::vector<int>(64, 1));
+}
+
+TEST(Team, more_units_than_threads_share_the_rest) {
+  const std::vector<int> cpus(3, allowed_cpus().front());
+  const auto team = *Team::create({1, 7}, cpus);  // two threads
+  constexpr Share kShares[] = {{1, 7}, {1, 5}, {2, 6}, {1, 1}, {3, 4}};
+  for (int i = 0; i < 300; ++i) {
+    ASSERT_TRUE(team->set_share(kShares[i % std::size(kShares)]).ok());
+    std::vector<int> calls(7, 0);
+    team->run([&](int worker, int) { ++calls[static_cast<std::size_t>(worker)]; });
+    for (int w = 0; w < 7; ++w) EXPECT_EQ(calls[static_cast<std::size_t>(w)], w < team->active() ? 1 : 0);
+  }
+}
+
+double cpu_seconds() {
+  timespec time = {};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+TEST(Team, idle_workers_use_no_processor_time) {
+  const auto team = make_team({0, 4});
+  team->run([](int, int) {});
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));  // past the spin
+  const double before = cpu_seconds();
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  EXPECT_LT(cpu_seconds() - before, 0.02);
 }
 
 TEST(Team, shares_move_between_runs) {
@@ -78,8 +163,14 @@ TEST(Team, pins_the_caller_to_the_first_unit_and_gives_its_cores_back) {
     ASSERT_TRUE(team->set_share({1, 1}).ok());
     EXPECT_EQ(allowed_cpus(), std::vector<int>{cpus[1]});
     ASSERT_TRUE(team->set_share({0, 2}).ok());
-    team->run(
-        [&](int worker, int) { EXPECT_EQ(allowed_cpus(), std::vector<int>{cpus[static_cast<std::size_t>(worker)]}); });
+    std::atomic<int> begun{0};
+    bool all_begun = false;
+    team->run([&](int worker, int) {
+      ++begun;
+      if (worker == 0) all_begun = eventually([&] { return begun == 2; });  // so that each does its own part
+      EXPECT_EQ(allowed_cpus(), std::vector<int>{cpus[static_cast<std::size_t>(worker)]});
+    });
+    EXPECT_TRUE(all_begun);
   }
   EXPECT_EQ(allowed_cpus(), cpus);
 }
