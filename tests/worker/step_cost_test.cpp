@@ -1,43 +1,11 @@
 // After warm-up a step allocates nothing, from the scheduler's send() to its poll(): every operator new of this binary,
 // on any thread, is counted.
-#include <atomic>
-#include <cstdlib>
-#include <new>
 #include <numeric>
 
 #include "gtest/gtest.h"
 #include "ipc/channel.h"
+#include "support/allocations.h"
 #include "worker/tiny_lane.h"
-
-namespace {
-
-std::atomic<std::uint64_t> num_allocations{0};
-
-void* counted(std::size_t bytes, std::size_t alignment) {
-  num_allocations.fetch_add(1, std::memory_order_relaxed);
-  void* memory = nullptr;
-  return ::posix_memalign(&memory, alignment, bytes) == 0 ? memory : nullptr;
-}
-
-}  // namespace
-
-// The other forms of new and delete end in these.
-void* operator new(std::size_t bytes) {
-  void* memory = counted(bytes, alignof(std::max_align_t));
-  if (memory == nullptr) std::abort();
-  return memory;
-}
-void* operator new(std::size_t bytes, std::align_val_t alignment) {
-  void* memory = counted(bytes, static_cast<std::size_t>(alignment));
-  if (memory == nullptr) std::abort();
-  return memory;
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t /*bytes*/) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t /*alignment*/) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t /*bytes*/, std::align_val_t /*alignment*/) noexcept {
-  std::free(memory);
-}
 
 namespace tandem {
 namespace {
@@ -69,9 +37,9 @@ class StepCost : public ::testing::Test, protected TinyLane {
   }
 
   std::uint64_t allocations_of(const Plan& plan) {
-    const std::uint64_t before = num_allocations.load();
+    const std::uint64_t before = test::allocations_of_process();
     run(plan);
-    const std::uint64_t count = num_allocations.load() - before;
+    const std::uint64_t count = test::allocations_of_process() - before;
     EXPECT_TRUE(ok_) << polled_.error;
     return count;
   }
