@@ -154,15 +154,17 @@ void Lane::step(const Plan& plan, Result& result) {
 absl::Status Lane::run(WorkerPort& port, const std::function<bool()>& keep_going) {
   Plan plan;
   Result result;
-  while (keep_going()) {
+  while (true) {
     TANDEM_ASSIGN(const bool received, port.receive(plan, kReceiveTimeout));
-    if (!received) continue;
+    if (!received) {
+      if (!keep_going()) return absl::OkStatus();
+      continue;
+    }
     step(plan, result);
     // Before the answer: whoever reads the answer may count on the blocks being no longer read.
     backend_.signal(stream_, counters_.completed_step, plan.step);
     TANDEM_TRY(port.send(result));
   }
-  return absl::OkStatus();
 }
 
 }  // namespace tandem

@@ -23,8 +23,8 @@ class Lane final {
   // Runs one plan into `result`. A plan that names what does not exist gives a result with an error.
   void step(const Plan& plan, Result& result);
 
-  // Receives and answers until `keep_going` is false or the port fails. Unavailable (the scheduler is gone) is an
-  // ordinary end.
+  // Receives and answers until the port fails, or `keep_going` is false when no plan has come for a while: it may cost
+  // a system call, and who sends plans is alive. Unavailable (the scheduler is gone) is an ordinary end.
   absl::Status run(WorkerPort& port, const std::function<bool()>& keep_going);
 
  private:
