@@ -80,7 +80,9 @@ TEST(Team, the_caller_does_what_a_sleeping_worker_has_not_begun) {
   const std::thread::id self = std::this_thread::get_id();
   for (int i = 0; i < 200; ++i) {
     std::this_thread::sleep_for(std::chrono::microseconds(200));  // the worker sleeps
-    team->run([&](int worker, int) { taken += worker == 1 && std::this_thread::get_id() == self ? 1 : 0; });
+    team->run([&](int worker, int) {
+      if (worker == 1 && std::this_thread::get_id() == self) ++taken;
+    });
   }
   EXPECT_GT(taken, 0) << "empty parts are over before a sleeper is awake";
 }
