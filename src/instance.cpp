@@ -93,6 +93,26 @@ std::string text_of(const TokenizerSpec& spec, std::optional<TokenId> id) {
   return id ? spec.tokens[static_cast<std::size_t>(*id)] : std::string();
 }
 
+// What keys and values depend on besides the tokens: the model's files, the KV type and the kernels that compute them.
+std::string prefix_identity(const ServerConfig& config, const Backend& backend) {
+  namespace fs = std::filesystem;
+  std::string identity = fmt::format("{} {}", static_cast<int>(*config.kv_dtype), backend.info().kernels);
+  std::error_code error;
+  const auto add = [&](const fs::path& file) {
+    identity += fmt::format(" {} {} {}", file.string(), fs::file_size(file, error),
+                            fs::last_write_time(file, error).time_since_epoch().count());
+  };
+  if (!fs::is_directory(config.model, error)) {
+    add(config.model);
+    return identity;
+  }
+  std::vector<fs::path> files;
+  for (const fs::directory_entry& entry : fs::directory_iterator(config.model, error)) files.push_back(entry.path());
+  std::ranges::sort(files);
+  for (const fs::path& file : files) add(file);
+  return identity;
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> resolve_model_path(const std::string& model) {
@@ -203,7 +223,13 @@ absl::Status Instance::start_processes(const ServerConfig& config, const std::st
   TANDEM_ASSIGN(ledger_memory_, make_mapped_region(owner, kLedgerRegion, ledger_bytes(num_blocks),
                                                    [&](auto memory) { return init_ledger(memory, num_blocks); }));
   TANDEM_TRY(make_region(owner, kKvRegion, static_cast<std::size_t>(layout.block_bytes()) * num_blocks));
-  TANDEM_ASSIGN(pool_, create_kv_pool(ledger_memory_.bytes(), *control, {kSchedulerHolder, reserve_blocks}));
+  KvPoolOptions pool{kSchedulerHolder, reserve_blocks};
+  if (config.prefix_cache) {
+    TANDEM_ASSIGN(prefix_memory_, make_mapped_region(owner, kPrefixRegion, num_blocks * sizeof(PrefixKey),
+                                                     [](auto) { return absl::OkStatus(); }));
+    pool.prefix_table = {reinterpret_cast<PrefixKey*>(prefix_memory_.data()), num_blocks};
+  }
+  TANDEM_ASSIGN(pool_, create_kv_pool(ledger_memory_.bytes(), *control, pool));
 
   SupervisorOptions supervision;
   supervision.num_lanes = config.placement == Placement::kSemi ? 2 : 1;
@@ -225,6 +251,7 @@ absl::Status Instance::start_processes(const ServerConfig& config, const std::st
   scheduling.max_queued_sequences = config.max_queued_requests;
   scheduling.plan = {static_cast<std::uint32_t>(config.block_tokens), config.prefill_chunk_tokens,
                      config.max_running_sequences};
+  if (config.prefix_cache) scheduling.prefix_identity = prefix_identity(config, *backend);
   scheduler_ = std::make_unique<Scheduler>(scheduling, *pool_, *control, *output_, metrics_,
                                            [this](LaneId lane) { supervisor_->kill_lane(lane); });
   output_->start([this](SequenceId sequence) { scheduler_->cancel(sequence); });

@@ -61,6 +61,7 @@ class Instance final {
   MetricRegistry metrics_;
   Mapping control_memory_;
   Mapping ledger_memory_;
+  Mapping prefix_memory_;
   std::unique_ptr<LedgerPool> pool_;
   std::unique_ptr<OutputPipeline> output_;
   std::unique_ptr<Supervisor> supervisor_;

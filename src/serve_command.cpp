@@ -40,6 +40,7 @@ HttpOptions http_options(const ServerConfig& config) {
   options.port = config.port;
   options.threads = config.http_threads;
   options.api_keys = config.api_keys;
+  options.admin_api_key = config.admin_api_key;
   options.max_body_bytes = config.max_body_bytes;
   options.max_header_bytes = config.max_header_bytes;
   options.cors_allow_origins = config.cors_allow_origins;

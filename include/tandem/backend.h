@@ -194,6 +194,7 @@ class Stream {
 struct BackendInfo {
   std::string name;          // "cpu"
   std::string description;   // kernels chosen and why, one line for the log
+  std::string kernels;       // which, in a word: other kernels may round differently
   std::int32_t num_units = 0;  // shares are counted in these
 };
 

@@ -42,6 +42,8 @@ struct ServerConfig {
   std::optional<double> kv_cache_gib;
   std::optional<DType> kv_dtype;  // kF16, kBF16 or kF32; absent: f32 for unquantised weights, else f16
 
+  bool prefix_cache = true;
+
   // ---- scheduling
   std::optional<std::uint32_t> max_context_tokens;  // absent: the model's own limit
   std::uint32_t max_running_sequences = 64;

@@ -98,6 +98,8 @@ class Engine {
   virtual absl::StatusOr<RequestId> submit(Request request, EventSink sink) = 0;
   // The request's blocks are free within one step; a DoneEvent with Cancelled follows. Unknown ids are ignored.
   virtual void cancel(RequestId id) = 0;
+  // Later requests find no prefix that was computed before.
+  virtual void flush_prefix_cache() = 0;
   virtual EngineState state() const = 0;
   virtual const ModelInfo& model() const = 0;
   virtual const Tokenizer& tokenizer() const = 0;

@@ -1,5 +1,6 @@
 // The fused KV pool: one ledger of 64-bit words, one per block, in a region that every process maps.
 // reserve() is one atomic operation, callable from any of them; see memory/kv_pool.cpp for the protocol.
+// Whole blocks of sequences that are over stay as a cache of prefixes, until their memory is needed.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,14 @@ namespace tandem {
 
 class KvPool;
 
+// A name for the tokens from a sequence's first to a block's last one, and for all else that the block's keys and
+// values depend on: equal names, equal bits. memory/prefix_key.h makes them.
+struct PrefixKey {
+  std::uint64_t high = 0;
+  std::uint64_t low = 0;
+  friend constexpr bool operator==(const PrefixKey&, const PrefixKey&) = default;
+};
+
 // A sequence's hold on blocks, in order of position. Move-only; dropping it retires the blocks: they are
 // reused only when every lane that could still read them has completed a later step.
 class KvLease final {
@@ -24,6 +33,8 @@ class KvLease final {
   ~KvLease();
 
   std::span<const BlockId> blocks() const { return blocks_; }
+  // So many of the first blocks are the cache's: other leases may name them too and nobody writes to them.
+  std::uint32_t num_cached() const { return num_cached_; }
   // Takes n more blocks or, with ResourceExhausted, changes nothing.
   absl::Status grow(std::uint32_t n, Phase phase);
 
@@ -32,11 +43,14 @@ class KvLease final {
   KvPool* pool_ = nullptr;
   SequenceId sequence_;
   std::vector<BlockId> blocks_;
+  std::uint32_t num_cached_ = 0;
 };
 
 struct KvPoolUsage {
   std::uint32_t total = 0;
   std::uint32_t held = 0;
+  std::uint32_t published = 0;  // in the prefix cache
+  std::uint32_t evictable = 0;  // of these, named by no lease: as good as free
   std::uint32_t retiring = 0;
   std::uint32_t free = 0;
 };
@@ -48,6 +62,13 @@ class KvPool {
   virtual ~KvPool() = default;
   // All n blocks or none. `phase` decides what may be taken: prefill leaves the decode reserve alone.
   virtual absl::StatusOr<KvLease> reserve(SequenceId sequence, std::uint32_t n, Phase phase) = 0;
+  // A lease on the longest run of cached blocks whose names begin `keys`; of no block when nothing is cached.
+  virtual KvLease match(SequenceId sequence, std::span<const PrefixKey> keys) = 0;
+  // Gives the first keys.size() blocks of the lease to the cache under these names. No step that writes to them runs or
+  // will. Where a name is taken the lease goes on with the block that has it, and its own is retired.
+  virtual void publish(KvLease& lease, std::span<const PrefixKey> keys) = 0;
+  // Empties the cache. Running sequences keep the blocks they read.
+  virtual void flush_cache() = 0;
   // Moves retired blocks whose stamps every lane has passed back to free.
   virtual void reclaim() = 0;
   virtual KvPoolUsage usage() const = 0;
@@ -55,8 +76,13 @@ class KvPool {
  protected:
   friend class KvLease;
   virtual absl::Status take(SequenceId sequence, std::uint32_t n, Phase phase, std::vector<BlockId>& into) = 0;
-  virtual void retire(std::span<const BlockId> blocks) = 0;
-  static KvLease make_lease(KvPool& pool, SequenceId sequence, std::vector<BlockId> blocks);
+  // The end of a lease: its first num_cached blocks stay with the cache, the others are retired.
+  virtual void give_back(std::span<const BlockId> blocks, std::uint32_t num_cached) = 0;
+  static KvLease make_lease(KvPool& pool, SequenceId sequence, std::vector<BlockId> blocks,
+                            std::uint32_t num_cached = 0);
+  // What publish() changes.
+  static BlockId& block_of(KvLease& lease, std::uint32_t index) { return lease.blocks_[index]; }
+  static void set_num_cached(KvLease& lease, std::uint32_t num_cached) { lease.num_cached_ = num_cached; }
 };
 
 }  // namespace tandem

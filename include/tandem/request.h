@@ -78,6 +78,8 @@ struct Request {
   SloTargets slo;
   std::int32_t priority = 0;  // larger first
   std::string tenant;
+  bool use_prefix_cache = true;  // false: reads nothing from it and leaves nothing there
+  std::string cache_salt;        // prefixes are shared by requests of equal salts only
 };
 
 enum class FinishReason : std::uint8_t { kStop, kLength, kCancelled };

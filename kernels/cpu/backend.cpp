@@ -38,6 +38,7 @@ class CpuBackend final : public Backend {
  public:
   CpuBackend(Isa isa, std::vector<int> cpus, int num_units) : ops_(ops_for(isa)), cpus_(std::move(cpus)) {
     info_.name = "cpu";
+    info_.kernels = cpu::name(isa);
     info_.description = fmt::format("{} kernels, {} threads on {} cores", cpu::name(isa), num_units, cpus_.size());
     info_.num_units = num_units;
   }

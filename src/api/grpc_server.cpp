@@ -115,6 +115,8 @@ absl::StatusOr<Request> read_request(const v1::GenerateRequest& from, const Engi
   if (from.has_ttft_ms()) request.slo.ttft_ms = from.ttft_ms();
   if (from.has_tpot_ms()) request.slo.tpot_ms = from.tpot_ms();
   request.priority = from.priority();
+  request.cache_salt = from.cache_salt();
+  request.use_prefix_cache = !from.skip_prefix_cache();
   return request;
 }
 

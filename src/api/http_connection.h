@@ -57,7 +57,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   // ---- requests and replies (http_dispatch.cpp)
   std::optional<HttpReply> refusal();
   void dispatch();
-  HttpReply get_reply();
+  HttpReply plain_reply();
   void start_call();
   void on_wake();
   void on_item(EngineCall::Item item);

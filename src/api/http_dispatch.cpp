@@ -67,8 +67,10 @@ std::optional<HttpReply> Connection::refusal() {
   match_ = match_route(head.method, head.target);
   const bool is_options = head.method == "OPTIONS";
   tenant_.clear();
-  if (shared_.keys.required() && match_.needs_key && !is_options) {
-    const std::optional<std::size_t> key = shared_.keys.match(head.authorization);
+  const bool wants_admin = match_.key == KeyNeed::kAdmin && shared_.admin_keys.required();
+  const ApiKeys& keys = wants_admin ? shared_.admin_keys : shared_.keys;
+  if (keys.required() && match_.key != KeyNeed::kNone && !is_options) {
+    const std::optional<std::size_t> key = keys.match(head.authorization);
     if (!key) {
       return error_reply(401, head.authorization.empty()
                                   ? "No API key was given. Send it as 'Authorization: Bearer KEY'."
@@ -109,11 +111,12 @@ void Connection::dispatch() {
                           {.origin = head.origin, .requested_headers = head.requested_headers}, reply);
     return send(std::move(reply));
   }
-  takes_json(match_.route) ? start_call() : send(get_reply());
+  takes_json(match_.route) ? start_call() : send(plain_reply());
 }
 
-HttpReply Connection::get_reply() {
-  const Engine& engine = shared_.engine;
+// Of the routes that need no call on the engine's side.
+HttpReply Connection::plain_reply() {
+  Engine& engine = shared_.engine;
   HttpReply reply;
   switch (match_.route) {
     case Route::kModels: reply.body = models_json(engine.model()); break;
@@ -127,6 +130,10 @@ HttpReply Connection::get_reply() {
     case Route::kMetrics:
       reply.content_type = "text/plain; version=0.0.4; charset=utf-8";
       reply.body = engine.metrics() + shared_.metrics();
+      break;
+    case Route::kFlushCache:
+      engine.flush_prefix_cache();
+      reply.body = R"({"success":true,"message":"the prefix cache is empty"})";
       break;
     case Route::kVersion: reply.body = fmt::format(R"({{"version":"{}"}})", shared_.options.version); break;
     default: {  // kHealth, kReady

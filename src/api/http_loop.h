@@ -31,13 +31,16 @@ using Timer = asio::basic_waitable_timer<SteadyClock, asio::wait_traits<SteadyCl
 // What all loops share: constant after start, or atomic.
 struct HttpShared {
   HttpShared(HttpOptions http_options, Engine& borrowed)
-      : options(std::move(http_options)), keys(options.api_keys), engine(borrowed) {}
+      : options(std::move(http_options)),
+        keys(options.api_keys),
+        admin_keys(options.admin_api_key.empty() ? std::vector<std::string>{} : std::vector{options.admin_api_key}),
+        engine(borrowed) {}
 
   void count(int http_status);
   std::string metrics() const;  // of the front end itself, Prometheus text
 
   const HttpOptions options;
-  const ApiKeys keys;
+  const ApiKeys keys, admin_keys;
   Engine& engine;
   std::function<void(std::function<void()>)> run_job;  // on the pool for long parses; set before start
   std::atomic<bool> draining = false;

@@ -24,22 +24,24 @@ struct RouteEntry {
   std::string_view path;
   Route route;
   std::string_view allow;
-  bool needs_key;
+  KeyNeed key;
 };
 
 constexpr auto kRoutes = std::to_array<RouteEntry>({
-    {"/v1/chat/completions", Route::kChat, kPost, true},
-    {"/v1/completions", Route::kCompletion, kPost, true},
-    {"/v1/models", Route::kModels, kGet, true},
-    {"/health", Route::kHealth, kGet, false},
-    {"/ready", Route::kReady, kGet, false},
-    {"/readyz", Route::kReady, kGet, false},
-    {"/metrics", Route::kMetrics, kGet, false},
-    {"/tokenize", Route::kTokenize, kPost, true},
-    {"/v1/tokenize", Route::kTokenize, kPost, true},
-    {"/detokenize", Route::kDetokenize, kPost, true},
-    {"/v1/detokenize", Route::kDetokenize, kPost, true},
-    {"/version", Route::kVersion, kGet, true},
+    {"/v1/chat/completions", Route::kChat, kPost, KeyNeed::kAny},
+    {"/v1/completions", Route::kCompletion, kPost, KeyNeed::kAny},
+    {"/v1/models", Route::kModels, kGet, KeyNeed::kAny},
+    {"/health", Route::kHealth, kGet, KeyNeed::kNone},
+    {"/ready", Route::kReady, kGet, KeyNeed::kNone},
+    {"/readyz", Route::kReady, kGet, KeyNeed::kNone},
+    {"/metrics", Route::kMetrics, kGet, KeyNeed::kNone},
+    {"/tokenize", Route::kTokenize, kPost, KeyNeed::kAny},
+    {"/v1/tokenize", Route::kTokenize, kPost, KeyNeed::kAny},
+    {"/detokenize", Route::kDetokenize, kPost, KeyNeed::kAny},
+    {"/v1/detokenize", Route::kDetokenize, kPost, KeyNeed::kAny},
+    {"/version", Route::kVersion, kGet, KeyNeed::kAny},
+    {"/flush_cache", Route::kFlushCache, kPost, KeyNeed::kAdmin},
+    {"/reset_prefix_cache", Route::kFlushCache, kPost, KeyNeed::kAdmin},
 });
 
 bool equal_ignoring_case(std::string_view a, std::string_view b) {
@@ -123,7 +125,7 @@ RouteMatch match_route(std::string_view method, std::string_view target) {
   if (const auto* entry = std::ranges::find(kRoutes, path, &RouteEntry::path); entry != kRoutes.end()) {
     match.route = entry->route;
     match.allow = entry->allow;
-    match.needs_key = entry->needs_key;
+    match.key = entry->key;
   } else if (path.starts_with(kModelPrefix)) {
     match.route = Route::kModel;
     match.allow = kGet;

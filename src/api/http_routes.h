@@ -27,13 +27,18 @@ enum class Route : std::uint8_t {
   kTokenize,
   kDetokenize,
   kVersion,
+  kFlushCache,
 };
+
+// Which key a route asks for, when the server has any. kAdmin: the administrator's, or any if there is none of that
+// kind.
+enum class KeyNeed : std::uint8_t { kNone, kAny, kAdmin };
 
 struct RouteMatch {
   Route route = Route::kUnknown;
   std::string_view allow;  // the methods of the route, for the Allow header
   bool method_allowed = false;
-  bool needs_key = true;
+  KeyNeed key = KeyNeed::kAny;
   std::string model_id;  // kModel, percent-decoded
 };
 

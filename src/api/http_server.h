@@ -28,6 +28,7 @@ struct HttpOptions {
   std::uint16_t port = 0;  // 0: any free port
   std::uint32_t threads = 1;
   std::vector<std::string> api_keys;            // empty: no authentication
+  std::string admin_api_key;                    // of administrative routes; empty: any of api_keys
   std::vector<std::string> cors_allow_origins;  // empty: no CORS headers; "*": any origin
   std::uint64_t max_body_bytes = std::uint64_t{16} << 20;
   std::uint32_t max_header_bytes = std::uint32_t{64} << 10;

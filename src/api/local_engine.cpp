@@ -102,6 +102,8 @@ SequenceRequest LocalEngine::sequence_request(const Request& request, const std:
   sequence.priority = request.priority;
   sequence.ttft_ms = request.slo.ttft_ms ? request.slo.ttft_ms : options_.default_ttft_ms;
   sequence.arrival_us = steady_now_us();
+  sequence.use_prefix_cache = request.use_prefix_cache && !request.score_prompt;  // scores need every row computed
+  sequence.cache_salt = request.cache_salt;
   return sequence;
 }
 

@@ -36,6 +36,7 @@ class LocalEngine final : public Engine {
   EngineState state() const override;
   const ModelInfo& model() const override { return options_.model; }
   const Tokenizer& tokenizer() const override { return tokenizer_; }
+  void flush_prefix_cache() override { scheduler_.flush_cache(); }
   std::string metrics() const override { return metrics_.scrape(); }
   void drain(std::chrono::milliseconds grace) override;
   // The two halves of drain(), for a caller that waits for something else besides.

@@ -54,7 +54,6 @@ constexpr std::array kUnsupported = std::to_array<std::string_view>({"audio",
                                                                      "custom_logit_processor",
                                                                      "logits_processors",
                                                                      "use_beam_search",
-                                                                     "cache_salt",
                                                                      "chat_template",
                                                                      "documents",
                                                                      "suffix",
@@ -233,6 +232,8 @@ absl::Status parse_common(const Fields& fields, const CallContext& context, ApiC
   std::optional<std::int64_t> priority;
   TANDEM_TRY(fields.read("priority", priority, {.min = -kMaxInt32 - 1, .max = kMaxInt32}));
   request.priority = static_cast<std::int32_t>(priority.value_or(0));
+  TANDEM_TRY(fields.read("cache_salt", request.cache_salt));
+  TANDEM_TRY(fields.read("cache_prompt", request.use_prefix_cache));
   request.id = context.request_id;
   request.tenant = context.tenant;
   request.slo = context.slo;

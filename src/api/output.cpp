@@ -30,6 +30,7 @@ struct OutputPipeline::RequestState {
   bool prompt_only = false;  // max_tokens is 0
   bool begun = false;
   std::uint32_t open_choices = 0;
+  std::uint32_t cached_tokens = 0;
   std::int64_t arrival_us = 0;
   std::int64_t last_token_us = 0;
 };
@@ -115,6 +116,8 @@ std::size_t OutputPipeline::num_requests() const {
   return requests_.size();
 }
 
+void OutputPipeline::on_start(SequenceId id, std::uint32_t cached_tokens) { push({id, Start{cached_tokens}}); }
+
 void OutputPipeline::on_scores(SequenceId id, std::span<const Sampled> scores, std::span<const float> logits) {
   push({id, Scores{{scores.begin(), scores.end()}, {logits.begin(), logits.end()}}});
 }
@@ -160,6 +163,8 @@ void OutputPipeline::handle(Record& record) {
   const auto choice = static_cast<std::uint32_t>(record.sequence.value - request->choices.front().sequence.value);
   if (const auto* sampled = std::get_if<Sampled>(&record.what)) {
     handle_token(*request, choice, *sampled);
+  } else if (const auto* start = std::get_if<Start>(&record.what)) {
+    if (choice == 0) request->cached_tokens = start->cached_tokens;  // the prompt is counted once, too
   } else if (auto* scores = std::get_if<Scores>(&record.what)) {
     handle_scores(*request, *scores);
   } else {
@@ -279,6 +284,7 @@ void OutputPipeline::end_request(RequestState& request, absl::Status status) {
   done.status = std::move(status);
   done.usage.prompt_tokens = static_cast<std::uint32_t>(request.prompt.size());
   for (const Choice& choice : request.choices) done.usage.completion_tokens += choice.num_tokens;
+  done.usage.cached_tokens = request.cached_tokens;
   prompt_length_.observe(static_cast<double>(request.prompt.size()));
   e2e_seconds_.observe(static_cast<double>(steady_now_us() - request.arrival_us) * 1e-6);
   const EventSink sink = std::move(request.sink);

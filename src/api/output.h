@@ -36,6 +36,7 @@ class OutputPipeline final : public SequenceListener {
   std::vector<SequenceId> sequences_of(RequestId id) const;
   std::size_t num_requests() const;
 
+  void on_start(SequenceId id, std::uint32_t cached_tokens) override;
   void on_scores(SequenceId id, std::span<const Sampled> scores, std::span<const float> logits) override;
   void on_token(SequenceId id, const Sampled& sampled) override;
   void on_finish(SequenceId id, FinishReason reason, const absl::Status& status) override;
@@ -51,9 +52,12 @@ class OutputPipeline final : public SequenceListener {
     FinishReason reason;
     absl::Status status;
   };
+  struct Start {
+    std::uint32_t cached_tokens;
+  };
   struct Record {
     SequenceId sequence;
-    std::variant<Sampled, Scores, Finish> what;
+    std::variant<Sampled, Start, Scores, Finish> what;
   };
 
   void push(Record record);

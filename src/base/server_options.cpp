@@ -46,6 +46,7 @@ void add_pool(ServerConfig& c, OptionTable& table) {
   table.add_choice<std::optional<DType>>(
       "kv-dtype", c.kv_dtype, {{"auto", {}}, {"f16", DType::kF16}, {"bf16", DType::kBF16}, {"f32", DType::kF32}},
       "element type of keys and values in the pool; auto: f32 when the weights are unquantised, else f16");
+  table.add_flag("prefix-cache", c.prefix_cache, "keep the blocks of ended sequences for prompts that begin alike");
 }
 
 void add_scheduling(ServerConfig& c, OptionTable& table) {

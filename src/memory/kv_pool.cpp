@@ -31,22 +31,24 @@ bool passed(const Stamp& stamp, const ControlPage& control) {
 // ---- leases ------------------------------------------------------------------------------------
 
 KvLease::KvLease(KvLease&& other) noexcept
-    : pool_(std::exchange(other.pool_, nullptr)), sequence_(other.sequence_), blocks_(std::move(other.blocks_)) {
-  other.blocks_.clear();
-}
+    : pool_(std::exchange(other.pool_, nullptr)),
+      sequence_(other.sequence_),
+      blocks_(std::exchange(other.blocks_, {})),
+      num_cached_(std::exchange(other.num_cached_, 0)) {}
 
 KvLease& KvLease::operator=(KvLease&& other) noexcept {
   if (this != &other) {
-    if (pool_ != nullptr) pool_->retire(blocks_);
+    if (pool_ != nullptr) pool_->give_back(blocks_, num_cached_);
     pool_ = std::exchange(other.pool_, nullptr);
     sequence_ = other.sequence_;
     blocks_ = std::exchange(other.blocks_, {});
+    num_cached_ = std::exchange(other.num_cached_, 0);
   }
   return *this;
 }
 
 KvLease::~KvLease() {
-  if (pool_ != nullptr) pool_->retire(blocks_);
+  if (pool_ != nullptr) pool_->give_back(blocks_, num_cached_);
 }
 
 absl::Status KvLease::grow(std::uint32_t n, Phase phase) {
@@ -54,11 +56,12 @@ absl::Status KvLease::grow(std::uint32_t n, Phase phase) {
   return pool_->take(sequence_, n, phase, blocks_);
 }
 
-KvLease KvPool::make_lease(KvPool& pool, SequenceId sequence, std::vector<BlockId> blocks) {
+KvLease KvPool::make_lease(KvPool& pool, SequenceId sequence, std::vector<BlockId> blocks, std::uint32_t num_cached) {
   KvLease lease;
   lease.pool_ = &pool;
   lease.sequence_ = sequence;
   lease.blocks_ = std::move(blocks);
+  lease.num_cached_ = num_cached;
   return lease;
 }
 
@@ -79,6 +82,7 @@ absl::StatusOr<KvPoolUsage> read_kv_usage(std::span<const std::byte> ledger) {
       case BlockState::kFree: ++usage.free; break;
       case BlockState::kHeld: ++usage.held; break;
       case BlockState::kRetiring: ++usage.retiring; break;
+      case BlockState::kPublished: ++usage.published; break;
     }
   }
   return usage;
@@ -99,7 +103,7 @@ struct LedgerPool::Account {
 };
 
 LedgerPool::LedgerPool(Key /*key*/, Ledger ledger, ControlPage& control, const KvPoolOptions& options)
-    : ledger_(ledger), control_(control), options_(options) {}
+    : ledger_(ledger), control_(control), options_(options), cache_(options.prefix_table) {}
 
 LedgerPool::~LedgerPool() { reclaim(); }
 
@@ -110,6 +114,10 @@ absl::StatusOr<std::unique_ptr<LedgerPool>> create_kv_pool(std::span<std::byte> 
     return absl::InvalidArgumentError(
         fmt::format("a decode reserve of {} blocks leaves prefill nothing of {}; lower it or enlarge the KV pool",
                     options.decode_reserve_blocks, view.num_blocks()));
+  }
+  if (!options.prefix_table.empty() && options.prefix_table.size() != view.num_blocks()) {
+    return absl::InvalidArgumentError(fmt::format("a prefix table of {} names serves no pool of {} blocks",
+                                                  options.prefix_table.size(), view.num_blocks()));
   }
   auto pool = std::make_unique<LedgerPool>(LedgerPool::Key{}, view, control, options);
   TANDEM_TRY(pool->adopt(options.holder, options.holder));
@@ -144,7 +152,14 @@ absl::Status LedgerPool::adopt(LaneId holder, LaneId from) {
   } while (!driver.compare_exchange_weak(current, me));
 
   std::vector<BlockId> blocks;
-  TANDEM_ASSIGN(LedgerHolder books, LedgerHolder::resume(ledger_, holder, blocks));
+  std::vector<BlockId> published;
+  const bool keeps_cache = holder == options_.holder && !options_.prefix_table.empty();
+  TANDEM_ASSIGN(LedgerHolder books, LedgerHolder::resume(ledger_, holder, blocks, keeps_cache ? &published : nullptr));
+  for (const BlockId block : published) {
+    if (cache_.restore(block)) continue;
+    books.mark_retiring({&block, 1});
+    blocks.push_back(block);
+  }
   auto account = std::make_unique<Account>(Account{.id = holder, .holder = books, .retiring = {}, .batches = {}});
   if (!blocks.empty()) {
     account->batches.push_back({.stamp = stamp_now(control_), .num_blocks = blocks.size()});
@@ -169,7 +184,10 @@ absl::StatusOr<KvLease> LedgerPool::reserve(SequenceId sequence, std::uint32_t n
 
 absl::Status LedgerPool::take(SequenceId sequence, std::uint32_t n, Phase phase, std::vector<BlockId>& into) {
   const std::uint32_t floor = phase == Phase::kPrefill ? options_.decode_reserve_blocks : 0;
-  if (ledger_.budget() < std::uint64_t{n} + floor) reclaim();
+  if (ledger_.budget() < std::uint64_t{n} + floor) {
+    reclaim();
+    make_room(std::uint64_t{n} + floor);
+  }
   if (n > ledger_.num_blocks()) {
     return absl::ResourceExhaustedError(fmt::format("reserve {} KV blocks for sequence {}: the pool has {} in all", n,
                                                     sequence.value, ledger_.num_blocks()));
@@ -179,6 +197,57 @@ absl::Status LedgerPool::take(SequenceId sequence, std::uint32_t n, Phase phase,
   absl::Status status = accounts_.front()->holder.take(sequence, floor, std::span(into).subspan(old));
   if (!status.ok()) into.resize(old);
   return status;
+}
+
+// Evicts until `budget` blocks are free or on their way to be: some only once the steps that run now are over.
+void LedgerPool::make_room(std::uint64_t budget) {
+  std::vector<BlockId> evicted;
+  std::uint64_t coming = std::uint64_t{ledger_.budget()} + accounts_.front()->retiring.size();
+  for (; coming < budget; ++coming) {
+    const auto block = cache_.evict();
+    if (!block) break;
+    evicted.push_back(*block);
+  }
+  retire(evicted);
+}
+
+KvLease LedgerPool::match(SequenceId sequence, std::span<const PrefixKey> keys) {
+  std::vector<BlockId> blocks;
+  for (const PrefixKey& key : keys) {
+    const auto block = cache_.find(key);
+    if (!block) break;
+    cache_.pin(*block);
+    blocks.push_back(*block);
+  }
+  const auto num_cached = static_cast<std::uint32_t>(blocks.size());
+  return make_lease(*this, sequence, std::move(blocks), num_cached);
+}
+
+void LedgerPool::publish(KvLease& lease, std::span<const PrefixKey> keys) {
+  if (options_.prefix_table.empty()) return;
+  TANDEM_CHECK(keys.size() <= lease.blocks().size(), "only blocks of the lease are published");
+  for (auto index = lease.num_cached(); index < keys.size(); ++index) {
+    BlockId& block = block_of(lease, index);
+    if (const auto taken = cache_.find(keys[index])) {
+      cache_.pin(*taken);
+      retire({&block, 1});
+      block = *taken;
+    } else {
+      cache_.insert(block, keys[index]);
+      accounts_.front()->holder.mark_published(block);
+    }
+    set_num_cached(lease, index + 1);
+  }
+}
+
+void LedgerPool::flush_cache() { retire(cache_.clear()); }
+
+// The last block first: when memory is short, the ends of a prefix go before its beginning, which others may share.
+void LedgerPool::give_back(std::span<const BlockId> blocks, std::uint32_t num_cached) {
+  for (std::size_t i = num_cached; i-- > 0;) {
+    if (cache_.unpin(blocks[i])) retire(blocks.subspan(i, 1));
+  }
+  retire(blocks.subspan(num_cached));
 }
 
 void LedgerPool::retire(std::span<const BlockId> blocks) {
@@ -218,7 +287,9 @@ KvPoolUsage LedgerPool::usage() const {
   KvPoolUsage usage{.total = ledger_.num_blocks()};
   usage.free = ledger_.budget();
   for (const auto& account : accounts_) usage.retiring += static_cast<std::uint32_t>(account->retiring.size());
-  usage.held = usage.total - std::min(usage.total, usage.free + usage.retiring);
+  usage.published = cache_.num_blocks();
+  usage.evictable = cache_.num_unpinned();
+  usage.held = usage.total - std::min(usage.total, usage.free + usage.retiring + usage.published);
   return usage;
 }
 

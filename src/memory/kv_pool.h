@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "ipc/control_page.h"
 #include "memory/ledger.h"
+#include "memory/prefix_index.h"
 #include "tandem/kv_pool.h"
 
 namespace tandem {
@@ -24,6 +25,9 @@ inline constexpr LaneId kSchedulerHolder{kMaxLanes};
 struct KvPoolOptions {
   LaneId holder = kSchedulerHolder;
   std::uint32_t decode_reserve_blocks = 0;  // prefill leaves at least these free
+  // Shared memory for a name per block, zero when new; it outlives the pool. Empty: nothing is cached. Where an earlier
+  // life of the holder left a cache, it goes on.
+  std::span<PrefixKey> prefix_table = {};
 };
 
 std::size_t ledger_bytes(std::uint32_t num_blocks);
@@ -40,6 +44,9 @@ class LedgerPool final : public KvPool {
   ~LedgerPool() override;  // its leases are gone by then
 
   absl::StatusOr<KvLease> reserve(SequenceId sequence, std::uint32_t n, Phase phase) override;
+  KvLease match(SequenceId sequence, std::span<const PrefixKey> keys) override;
+  void publish(KvLease& lease, std::span<const PrefixKey> keys) override;
+  void flush_cache() override;
   void reclaim() override;
   // No scan: `free` is what may be reserved now; blocks that another handle is retiring count as held.
   KvPoolUsage usage() const override;
@@ -56,7 +63,9 @@ class LedgerPool final : public KvPool {
   struct Account;  // a holder's entry in the ledger with the blocks that retire through this handle
 
   absl::Status take(SequenceId sequence, std::uint32_t n, Phase phase, std::vector<BlockId>& into) override;
-  void retire(std::span<const BlockId> blocks) override;
+  void give_back(std::span<const BlockId> blocks, std::uint32_t num_cached) override;
+  void retire(std::span<const BlockId> blocks);
+  void make_room(std::uint64_t budget);
   // Acts for `holder` from now on, if nobody but itself or `from`, who is dead, does.
   absl::Status adopt(LaneId holder, LaneId from);
   void reclaim_account(Account& account);
@@ -64,6 +73,7 @@ class LedgerPool final : public KvPool {
   Ledger ledger_;
   ControlPage& control_;
   KvPoolOptions options_;
+  PrefixIndex cache_;
   std::vector<std::unique_ptr<Account>> accounts_;  // [0] this handle's own, then recovered ones
 };
 

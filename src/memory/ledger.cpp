@@ -92,7 +92,8 @@ std::uint32_t Ledger::budget() const { return budget_blocks(header_->budget.load
 
 BlockWord Ledger::word(std::uint32_t block) const { return unpack(words_[block].load(std::memory_order_acquire)); }
 
-absl::StatusOr<LedgerHolder> LedgerHolder::resume(const Ledger& ledger, LaneId holder, std::vector<BlockId>& retiring) {
+absl::StatusOr<LedgerHolder> LedgerHolder::resume(const Ledger& ledger, LaneId holder, std::vector<BlockId>& retiring,
+                                                  std::vector<BlockId>* published) {
   TANDEM_CHECK(holder.value < kNumHolders, "a holder is a lane or the scheduler");
   LedgerHolder self(ledger, holder);
   const HolderJournal& journal = ledger.header_->journals[holder.value];
@@ -107,11 +108,13 @@ absl::StatusOr<LedgerHolder> LedgerHolder::resume(const Ledger& ledger, LaneId h
   self.in_hand_ = in_hand[last & 1].load(std::memory_order_relaxed);
 
   const std::size_t first = retiring.size();
+  std::size_t found = 0;
   for (std::uint32_t i = 0; i < ledger.num_blocks(); ++i) {
     const BlockWord word = ledger.word(i);
-    if (word.state != BlockState::kFree && word.holder == holder.value) retiring.push_back({i});
+    if (word.state == BlockState::kFree || word.holder != holder.value) continue;
+    (published != nullptr && word.state == BlockState::kPublished ? *published : retiring).push_back({i});
+    ++found;
   }
-  const std::size_t found = retiring.size() - first;
   if (found > self.in_hand_) {
     return absl::DataLossError(fmt::format("ledger: holder {} has {} blocks but reserved {}; restart the owner",
                                            holder.value, found, self.in_hand_));
@@ -208,26 +211,17 @@ std::uint32_t LedgerHolder::claim(SequenceId sequence, std::span<BlockId> out) {
   return claimed;
 }
 
-void LedgerHolder::mark_retiring(std::span<const BlockId> blocks) {
+void LedgerHolder::mark(std::span<const BlockId> blocks, BlockState state) {
   for (const BlockId block : blocks) {
     BlockWord word = ledger_.word(block.value);
     TANDEM_CHECK(word.state != BlockState::kFree && word.holder == holder_, "a lease names blocks its holder holds");
-    word.state = BlockState::kRetiring;
-    ledger_.words_[block.value].store(pack(word), std::memory_order_release);
-  }
-}
-
-void LedgerHolder::make_free(std::span<const BlockId> blocks) {
-  for (const BlockId block : blocks) {
-    BlockWord word = ledger_.word(block.value);
-    TANDEM_CHECK(word.state != BlockState::kFree && word.holder == holder_, "a lease names blocks its holder holds");
-    word.state = BlockState::kFree;
+    word.state = state;
     ledger_.words_[block.value].store(pack(word), std::memory_order_release);
   }
 }
 
 void LedgerHolder::release(std::span<const BlockId> blocks) {
-  make_free(blocks);
+  mark(blocks, BlockState::kFree);
   refund(static_cast<std::uint32_t>(blocks.size()));
 }
 

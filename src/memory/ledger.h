@@ -25,7 +25,7 @@ namespace tandem {
 inline constexpr std::uint32_t kNumHolders = kMaxLanes + 1;
 inline constexpr std::uint32_t kMaxBlocks = (1U << 24) - 1;
 
-enum class BlockState : std::uint8_t { kFree, kHeld, kRetiring };
+enum class BlockState : std::uint8_t { kFree, kHeld, kRetiring, kPublished };
 
 // Fields of a block's word: state 2 bits, holder 6, generation 24 (counts claims), sequence 32 (its low bits).
 struct BlockWord {
@@ -77,14 +77,18 @@ class Ledger final {
 // Acts for one holder; one thread, and no other object for the same holder in any process.
 class LedgerHolder final {
  public:
-  // Takes up where the holder's earlier life ended: its words become retiring and are listed in `retiring`, its
-  // budget is made to match them. DataLoss: the ledger contradicts itself.
-  static absl::StatusOr<LedgerHolder> resume(const Ledger& ledger, LaneId holder, std::vector<BlockId>& retiring);
+  // Takes up where the holder's earlier life ended: its words become retiring and are listed in `retiring`, but for the
+  // published ones, which are listed in `published` if it is given. Its budget is made to match them. DataLoss: the
+  // ledger contradicts itself.
+  static absl::StatusOr<LedgerHolder> resume(const Ledger& ledger, LaneId holder, std::vector<BlockId>& retiring,
+                                             std::vector<BlockId>* published = nullptr);
 
   // Fills `out` with blocks, ascending except for one wrap, and leaves at least `floor` in the budget, or
   // changes nothing and returns ResourceExhausted.
   absl::Status take(SequenceId sequence, std::uint32_t floor, std::span<BlockId> out);
-  void mark_retiring(std::span<const BlockId> blocks);
+  void mark_retiring(std::span<const BlockId> blocks) { mark(blocks, BlockState::kRetiring); }
+  // The block's name is written already.
+  void mark_published(BlockId block) { mark({&block, 1}, BlockState::kPublished); }
   void release(std::span<const BlockId> blocks);
 
  private:
@@ -94,7 +98,7 @@ class LedgerHolder final {
   void begin(std::uint32_t in_hand_after);
   void confirm(std::uint64_t budget_word);
   std::uint32_t claim(SequenceId sequence, std::span<BlockId> out);
-  void make_free(std::span<const BlockId> blocks);
+  void mark(std::span<const BlockId> blocks, BlockState state);
 
   Ledger ledger_;
   std::uint32_t holder_;

@@ -11,6 +11,7 @@ namespace tandem {
 inline constexpr char kControlRegion[] = "control";  // ipc/control_page.h
 inline constexpr char kLedgerRegion[] = "ledger";    // memory/ledger.h
 inline constexpr char kKvRegion[] = "kv";            // the pool's blocks
+inline constexpr char kPrefixRegion[] = "prefix";    // a PrefixKey per block
 inline constexpr char kWeightsRegion[] = "weights";  // sealed read-only once filled
 
 // One channel per life of a lane, so that a worker's successor never meets its messages.

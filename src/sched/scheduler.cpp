@@ -8,6 +8,8 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "fmt/core.h"
+#include "memory/prefix_key.h"
+#include "sched/prefix_reuse.h"
 
 namespace tandem {
 namespace {
@@ -81,29 +83,18 @@ absl::Status Scheduler::submit(std::vector<SequenceRequest> sequences) {
   return absl::OkStatus();
 }
 
-void Scheduler::cancel(SequenceId id) {
+void Scheduler::post(SchedulerMessage message) {
   {
     const std::lock_guard lock(inbox_mutex_);
-    inbox_.emplace_back(Cancel{id});
+    inbox_.push_back(std::move(message));
   }
   control_.scheduler.ring();
 }
 
-void Scheduler::lane_up(LaneId lane, std::unique_ptr<LanePort> port) {
-  {
-    const std::lock_guard lock(inbox_mutex_);
-    inbox_.emplace_back(LaneUp{lane, std::move(port)});
-  }
-  control_.scheduler.ring();
-}
-
-void Scheduler::lane_down(LaneId lane) {
-  {
-    const std::lock_guard lock(inbox_mutex_);
-    inbox_.emplace_back(LaneDown{lane});
-  }
-  control_.scheduler.ring();
-}
+void Scheduler::cancel(SequenceId id) { post(CancelMessage{id}); }
+void Scheduler::flush_cache() { post(FlushCacheMessage{}); }
+void Scheduler::lane_up(LaneId lane, std::unique_ptr<LanePort> port) { post(LaneUpMessage{lane, std::move(port)}); }
+void Scheduler::lane_down(LaneId lane) { post(LaneDownMessage{lane}); }
 
 SchedulerLoad Scheduler::load() const {
   SchedulerLoad load;
@@ -142,10 +133,10 @@ bool Scheduler::drain_inbox() {
     const std::lock_guard lock(inbox_mutex_);
     std::swap(drained_, inbox_);
   }
-  for (Message& message : drained_) {
+  for (SchedulerMessage& message : drained_) {
     if (auto* request = std::get_if<SequenceRequest>(&message)) {
       admit(std::move(*request));
-    } else if (const auto* cancelled = std::get_if<Cancel>(&message)) {
+    } else if (const auto* cancelled = std::get_if<CancelMessage>(&message)) {
       const auto at = sequences_.find(cancelled->id.value);
       if (at == sequences_.end()) continue;
       if (at->second->lane) {
@@ -153,10 +144,12 @@ bool Scheduler::drain_inbox() {
       } else {
         finish(*at->second, FinishReason::kCancelled, absl::OkStatus());
       }
-    } else if (auto* up = std::get_if<LaneUp>(&message)) {
+    } else if (auto* up = std::get_if<LaneUpMessage>(&message)) {
       lanes_[up->lane.value].port = std::move(up->port);
-    } else if (const auto* down = std::get_if<LaneDown>(&message)) {
+    } else if (const auto* down = std::get_if<LaneDownMessage>(&message)) {
       handle_lane_down(down->lane);
+    } else if (std::holds_alternative<FlushCacheMessage>(message)) {
+      pool_.flush_cache();
     }
   }
   return !drained_.empty();
@@ -169,7 +162,12 @@ void Scheduler::admit(SequenceRequest request) {
     for (const TokenId token : request.prompt) count_token(sequence->counts, token, 0);
   }
   const std::uint64_t id = request.id.value;
+  if (!options_.prefix_identity.empty() && request.use_prefix_cache) {
+    sequence->prefix_root = prefix_root(options_.prefix_identity, request.cache_salt);
+  }
   sequence->request = std::move(request);
+  const std::uint32_t block_tokens = options_.plan.block_tokens;
+  name_blocks(*sequence, static_cast<std::uint32_t>(sequence->tokens.size()) / block_tokens, block_tokens);
   waiting_.push_back(sequence.get());
   sequences_.emplace(id, std::move(sequence));
 }
@@ -226,6 +224,7 @@ void Scheduler::apply(LaneState& lane) {
 void Scheduler::apply_item(Sequence& sequence, const Result& result, const ResultItem& item) {
   if (sequence.generated() == 0) metrics_.prompt_tokens.add(sequence.step_tokens);
   sequence.computed += sequence.step_tokens;
+  publish_blocks(sequence, pool_, options_.plan.block_tokens);
   if (item.scores.count > 0 || item.logits.count > 0) {
     sequence.scored += item.scores.count;
     listener_.on_scores(sequence.request.id, std::span(result.scores).subspan(item.scores.begin, item.scores.count),
@@ -292,13 +291,15 @@ void Scheduler::publish_load() {
   pool_.reclaim();
   const KvPoolUsage usage = pool_.usage();
   load_total_.store(usage.total, std::memory_order_relaxed);
-  load_used_.store(usage.held + usage.retiring, std::memory_order_relaxed);
+  const std::uint32_t used = usage.total - usage.free - usage.evictable;
+  load_used_.store(used, std::memory_order_relaxed);
   load_running_.store(static_cast<std::uint32_t>(running_.size()), std::memory_order_relaxed);
   const auto up = std::ranges::count_if(lanes_, [](const LaneState& lane) { return lane.port != nullptr; });
   load_lanes_.store(static_cast<std::uint32_t>(up), std::memory_order_relaxed);
   metrics_.running.set(static_cast<double>(running_.size()));
   metrics_.waiting.set(static_cast<double>(waiting_.size()));
-  metrics_.kv_usage.set(usage.total == 0 ? 0.0 : static_cast<double>(usage.held + usage.retiring) / usage.total);
+  metrics_.kv_usage.set(usage.total == 0 ? 0.0 : static_cast<double>(used) / usage.total);
+  metrics_.cached_blocks.set(usage.published);
 }
 
 }  // namespace tandem

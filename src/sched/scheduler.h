@@ -7,16 +7,17 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <unordered_map>
-#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "ipc/control_page.h"
 #include "sched/lane_state.h"
 #include "sched/plan_builder.h"
+#include "sched/scheduler_message.h"
 #include "sched/scheduler_metrics.h"
 #include "sched/sequence.h"
 #include "tandem/config.h"
@@ -31,6 +32,7 @@ struct SchedulerOptions {
   std::uint32_t max_running_sequences = 64;
   std::uint32_t max_queued_sequences = 512;
   PlanLimits plan;
+  std::string prefix_identity;  // all that keys and values depend on besides tokens and salt; empty: no prefix cache
 };
 
 struct SchedulerLoad {
@@ -55,23 +57,13 @@ class Scheduler final {
   // Any thread. ResourceExhausted when the queue is full, Unavailable after stop().
   absl::Status submit(std::vector<SequenceRequest> sequences);
   void cancel(SequenceId id);
+  void flush_cache();  // of prefixes
   void lane_up(LaneId lane, std::unique_ptr<LanePort> port);
   void lane_down(LaneId lane);  // its process has ended
   SchedulerLoad load() const;
 
  private:
-  struct Cancel {
-    SequenceId id;
-  };
-  struct LaneUp {
-    LaneId lane;
-    std::unique_ptr<LanePort> port;
-  };
-  struct LaneDown {
-    LaneId lane;
-  };
-  using Message = std::variant<SequenceRequest, Cancel, LaneUp, LaneDown>;
-
+  void post(SchedulerMessage message);
   void run();
   bool drain_inbox();
   bool poll_lanes();
@@ -89,6 +81,7 @@ class Scheduler final {
   void add_item(LaneId id, LaneState& lane, Sequence& sequence, std::uint32_t num_tokens);
   bool reserve_for(Sequence& sequence, std::uint32_t num_tokens, Phase phase);
   bool preempt_for(const Sequence& sequence);
+  bool admit_to_pool(Sequence& sequence);
   void finish(Sequence& sequence, FinishReason reason, const absl::Status& status);
   void publish_load();
 
@@ -100,10 +93,10 @@ class Scheduler final {
   PlanBuilder builder_;
 
   std::mutex inbox_mutex_;
-  std::vector<Message> inbox_;
+  std::vector<SchedulerMessage> inbox_;
   bool stopping_ = false;  // guarded by inbox_mutex_
   absl::Status stop_status_;  // guarded by inbox_mutex_
-  std::vector<Message> drained_;
+  std::vector<SchedulerMessage> drained_;
 
   std::vector<LaneState> lanes_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Sequence>> sequences_;

@@ -8,8 +8,8 @@ namespace tandem {
 struct SchedulerMetrics {
   explicit SchedulerMetrics(MetricRegistry& registry);
 
-  Gauge running, waiting, kv_usage;
-  Counter prompt_tokens, generated_tokens, preemptions, lane_losses;
+  Gauge running, waiting, kv_usage, cached_blocks;
+  Counter prompt_tokens, generated_tokens, preemptions, lane_losses, prefix_queries, prefix_hits;
   Counter steps[2];            // by Phase
   Histogram step_seconds[2];  // by Phase
 };

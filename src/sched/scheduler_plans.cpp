@@ -1,11 +1,13 @@
 // The planning half of the scheduler: which sequences take part in a lane's next step, and what happens when the pool
 // has no blocks for them.
 #include <algorithm>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "fmt/core.h"
+#include "sched/prefix_reuse.h"
 #include "sched/scheduler.h"
 
 namespace tandem {
@@ -82,12 +84,16 @@ void Scheduler::add_prefills(LaneId id, LaneState& lane) {
     const bool waits = sequence->lease.blocks().empty();
     if (waits) {
       if (running_.size() >= options_.max_running_sequences) continue;
-      // Blocks for everything known of it, so that a prompt once begun can be finished. The first that does not fit
-      // holds back the less urgent ones, or a stream of small prompts would starve a large one.
-      if (!reserve_for(*sequence, sequence->remaining(), Phase::kPrefill)) break;
-      std::erase(waiting_, sequence);
-      running_.push_back(sequence);
-      queued_.fetch_sub(1, std::memory_order_relaxed);
+      take_cached(*sequence, pool_, options_.plan.block_tokens);
+      const bool awaits = awaits_prefix(*sequence, running_);
+      if (awaits || !admit_to_pool(*sequence)) {
+        sequence->lease = KvLease();
+        sequence->computed = 0;
+        // The first that does not fit holds back the less urgent ones, or a stream of small prompts would starve a
+        // large one.
+        if (awaits) continue;
+        break;
+      }
     }
     std::uint32_t chunk = std::min(budget, sequence->remaining());
     // A recomputed prompt takes up its scores where they ended.
@@ -95,6 +101,20 @@ void Scheduler::add_prefills(LaneId id, LaneState& lane) {
     add_item(id, lane, *sequence, chunk);
     budget -= chunk;
   }
+}
+
+// Takes blocks for everything known of a waiting sequence, so that a prompt once begun can be finished.
+bool Scheduler::admit_to_pool(Sequence& sequence) {
+  if (!reserve_for(sequence, sequence.remaining(), Phase::kPrefill)) return false;
+  std::erase(waiting_, &sequence);
+  running_.push_back(&sequence);
+  queued_.fetch_sub(1, std::memory_order_relaxed);
+  if (sequence.prefix_root) {
+    metrics_.prefix_queries.add(sequence.tokens.size());
+    metrics_.prefix_hits.add(sequence.computed);
+  }
+  if (!std::exchange(sequence.started, true)) listener_.on_start(sequence.request.id, sequence.computed);
+  return true;
 }
 
 void Scheduler::add_item(LaneId id, LaneState& lane, Sequence& sequence, std::uint32_t num_tokens) {
@@ -118,7 +138,9 @@ bool Scheduler::reserve_for(Sequence& sequence, std::uint32_t num_tokens, Phase 
       status = sequence.lease.grow(needed - held, phase);
     }
     if (status.ok()) return true;
-    if (phase == Phase::kPrefill || !preempt_for(sequence)) return false;
+    if (phase == Phase::kPrefill) return false;
+    if (pool_.usage().retiring >= needed - held) return false;  // they come free when the steps that run now are over
+    if (!preempt_for(sequence)) return false;
     if (sequence.lease.blocks().empty()) return false;  // it was the least urgent itself
   }
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -29,12 +30,16 @@ struct SequenceRequest {
   std::int32_t priority = 0;
   std::optional<std::uint32_t> ttft_ms;
   std::int64_t arrival_us = 0;  // steady clock
+  bool use_prefix_cache = true;  // false: it reads nothing from there and leaves nothing
+  std::string cache_salt;        // it shares blocks with requests of the same salt only
 };
 
 // Told on the scheduler thread; must not block.
 class SequenceListener {
  public:
   virtual ~SequenceListener() = default;
+  // Its prompt is read from now on, but for the first `cached_tokens`. At most once, before what follows.
+  virtual void on_start(SequenceId id, std::uint32_t cached_tokens) = 0;
   // Scores of prompt tokens, in order, each once; `logits` with the last ones when asked for.
   virtual void on_scores(SequenceId id, std::span<const Sampled> scores, std::span<const float> logits) = 0;
   virtual void on_token(SequenceId id, const Sampled& sampled) = 0;
@@ -48,6 +53,9 @@ struct Sequence {
   std::uint32_t computed = 0;   // tokens whose keys and values are in the pool
   std::uint32_t scored = 0;     // prompt scores already delivered
   KvLease lease;
+  std::optional<PrefixKey> prefix_root;  // what its blocks' names start from; absent: it shares none
+  std::vector<PrefixKey> keys;           // names of its whole blocks, as far as they were needed
+  bool started = false;         // the listener knows
   std::vector<TokenCount> counts;  // for the penalties; kept only when one is set
 
   std::optional<LaneId> lane;    // the lane that runs a step of it now
@@ -60,6 +68,8 @@ struct Sequence {
   std::uint32_t remaining() const { return static_cast<std::uint32_t>(tokens.size()) - computed; }
   // Ready to generate: all but the newest token are in the pool.
   bool decoding() const { return generated() > 0 && remaining() == 1; }
+  // The name of the next block it computes, if that can be shared.
+  const PrefixKey* next_key() const { return lease.num_cached() < keys.size() ? &keys[lease.num_cached()] : nullptr; }
   QueueView queue_view() const { return {request.priority, request.arrival_us, remaining(), request.ttft_ms}; }
 };
 

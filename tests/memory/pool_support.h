@@ -19,7 +19,9 @@ class TestLedger final {
     EXPECT_TRUE(init_ledger(ledger_.bytes(), num_blocks).ok());
   }
   std::unique_ptr<LedgerPool> open(LaneId holder = kSchedulerHolder, std::uint32_t decode_reserve = 0) const {
-    const KvPoolOptions options{.holder = holder, .decode_reserve_blocks = decode_reserve};
+    return open({.holder = holder, .decode_reserve_blocks = decode_reserve, .prefix_table = {}});
+  }
+  std::unique_ptr<LedgerPool> open(const KvPoolOptions& options) const {
     return create_kv_pool(ledger_.bytes(), control_, options).value();
   }
   std::span<std::byte> bytes() const { return ledger_.bytes(); }

@@ -19,6 +19,7 @@ constexpr std::uint32_t kTokens = 512;
 
 class Counter final : public SequenceListener {
  public:
+  void on_start(SequenceId, std::uint32_t) override {}
   void on_scores(SequenceId, std::span<const Sampled>, std::span<const float>) override {}
   void on_token(SequenceId, const Sampled&) override { at_token.push_back(test::allocations_of_thread()); }
   void on_finish(SequenceId, FinishReason, const absl::Status&) override { ++finished; }

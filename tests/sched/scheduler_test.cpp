@@ -1,124 +1,19 @@
 #include "sched/scheduler.h"
 
-#include <condition_variable>
 #include <map>
 
 #include "base/clock.h"
 #include "gtest/gtest.h"
-#include "support/heap_instance.h"
+#include "sched/scheduler_rig.h"
 
 namespace tandem {
 namespace {
 
+using test::Collector;
+using test::drained;
 using test::FakeLane;
-
-constexpr std::uint32_t kBlockTokens = 4;
-
-// Collects what becomes of every sequence.
-class Collector final : public SequenceListener {
- public:
-  struct Outcome {
-    std::vector<TokenId> tokens;
-    std::vector<float> scores;
-    bool finished = false;
-    FinishReason reason = FinishReason::kStop;
-    absl::Status status;
-  };
-
-  void on_scores(SequenceId id, std::span<const Sampled> scores, std::span<const float>) override {
-    const std::lock_guard lock(mutex_);
-    for (const Sampled& score : scores) outcomes_[id.value].scores.push_back(score.logprob);
-  }
-  void on_token(SequenceId id, const Sampled& sampled) override {
-    const std::lock_guard lock(mutex_);
-    outcomes_[id.value].tokens.push_back(sampled.token);
-    changed_.notify_all();
-  }
-  void on_finish(SequenceId id, FinishReason reason, const absl::Status& status) override {
-    const std::lock_guard lock(mutex_);
-    Outcome& outcome = outcomes_[id.value];
-    EXPECT_FALSE(outcome.finished) << "sequence " << id.value << " finished twice";
-    outcome.finished = true;
-    outcome.reason = reason;
-    outcome.status = status;
-    changed_.notify_all();
-  }
-
-  // Waits until the predicate holds over the outcomes.
-  bool wait(const std::function<bool(std::map<std::uint64_t, Outcome>&)>& predicate) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(20), [&] { return predicate(outcomes_); });
-  }
-  bool wait_finished(std::size_t count) {
-    return wait([count](auto& outcomes) {
-      return static_cast<std::size_t>(std::ranges::count_if(outcomes, [](auto& o) { return o.second.finished; })) >=
-             count;
-    });
-  }
-  Outcome outcome(std::uint64_t id) {
-    const std::lock_guard lock(mutex_);
-    return outcomes_[id];
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<std::uint64_t, Outcome> outcomes_;
-};
-
-// A scheduler over heap memory with fake lanes in threads.
-class Rig : public test::HeapInstance {
- public:
-  explicit Rig(std::uint32_t num_blocks, Placement placement = Placement::kSemi, std::uint32_t max_running = 16)
-      : HeapInstance(num_blocks, kBlockTokens, placement == Placement::kSemi ? 2 : 1) {
-    SchedulerOptions options;
-    options.placement = placement;
-    options.num_units = 2;
-    options.max_running_sequences = max_running;
-    options.max_queued_sequences = 200;
-    options.plan = {kBlockTokens, 8, max_running};
-    scheduler = std::make_unique<Scheduler>(options, *pool, *control, collector, metrics, [](LaneId) {});
-    for (std::uint32_t lane = 0; lane < lanes.size(); ++lane) start_lane(LaneId{lane});
-    scheduler->start();
-  }
-  ~Rig() {
-    scheduler->stop(absl::UnavailableError("test over"));
-    lanes.clear();
-    scheduler.reset();
-  }
-
-  void start_lane(LaneId lane) { HeapInstance::start_lane(lane, *scheduler); }
-
-  static SequenceRequest request(std::uint64_t id, std::size_t prompt_tokens, std::uint32_t max_tokens) {
-    SequenceRequest request;
-    request.id = SequenceId{id};
-    for (std::size_t i = 0; i < prompt_tokens; ++i) {
-      request.prompt.push_back(static_cast<TokenId>((id * 131 + i * 7) % test::kFakeVocab));
-    }
-    request.max_tokens = max_tokens;
-    request.arrival_us = steady_now_us();
-    return request;
-  }
-  // What a lane that never errs would generate.
-  static std::vector<TokenId> expected(const SequenceRequest& request) {
-    std::vector<TokenId> tokens = request.prompt;
-    while (tokens.size() < request.prompt.size() + request.max_tokens) tokens.push_back(test::fake_next(tokens));
-    return {tokens.begin() + static_cast<std::ptrdiff_t>(request.prompt.size()), tokens.end()};
-  }
-
-  Collector collector;
-  std::unique_ptr<Scheduler> scheduler;
-};
-
-// Waits until the pool is empty again.
-bool drained(Rig& rig) {
-  for (int i = 0; i < 2000; ++i) {
-    const SchedulerLoad load = rig.scheduler->load();
-    if (load.kv_blocks_used == 0 && load.running == 0 && load.waiting == 0) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return false;
-}
+using test::kBlockTokens;
+using test::Rig;
 
 class BothPlacements : public ::testing::TestWithParam<Placement> {};
 INSTANTIATE_TEST_SUITE_P(Scheduler, BothPlacements, ::testing::Values(Placement::kSemi, Placement::kFused),

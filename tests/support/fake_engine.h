@@ -48,6 +48,8 @@ class FakeEngine final : public Engine {
 
   absl::StatusOr<RequestId> submit(Request request, EventSink sink) override;
   void cancel(RequestId id) override;
+  void flush_prefix_cache() override { ++num_flushes_; }
+  std::size_t num_flushes() const { return num_flushes_; }
   EngineState state() const override;
   const ModelInfo& model() const override { return model_; }
   const Tokenizer& tokenizer() const override { return tokenizer_; }
@@ -101,6 +103,7 @@ class FakeEngine final : public Engine {
   bool stopping_ = false;
   std::atomic<bool> alive_ = true;
   std::atomic<std::size_t> num_cancelled_ = 0;
+  std::atomic<std::size_t> num_flushes_ = 0;
   std::thread thread_;
 };
 

@@ -19,16 +19,18 @@ class HeapInstance {
   };
   static std::span<std::byte> span(std::vector<Line>& memory) { return {memory.data()->bytes, memory.size() * 64}; }
   std::vector<Line> control_memory_, ledger_memory_;  // outlive what lies over them
+  std::vector<PrefixKey> names_;
 
  public:
   HeapInstance(std::uint32_t num_blocks, std::uint32_t block_tokens, std::uint32_t num_lanes)
       : control_memory_((sizeof(ControlPage) + 63) / 64),
         ledger_memory_((ledger_bytes(num_blocks) + 63) / 64),
+        names_(num_blocks),
         kv(num_blocks, block_tokens),
         lanes(num_lanes) {
     control = *init_control_page(span(control_memory_));
     EXPECT_TRUE(init_ledger(span(ledger_memory_), num_blocks).ok());
-    pool = *create_kv_pool(span(ledger_memory_), *control, {kSchedulerHolder, 1});
+    pool = *create_kv_pool(span(ledger_memory_), *control, {kSchedulerHolder, 1, names_});
   }
 
   void start_lane(LaneId lane, Scheduler& scheduler) {

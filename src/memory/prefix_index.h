@@ -1,0 +1,62 @@
+// Which blocks the prefix cache holds, under which names, who reads them, and which was left alone longest. The names
+// lie in a table in shared memory, one per block, so that they outlive the process; all else is rebuilt from it. Owned
+// by a pool's handle and used by its thread. It moves no block: the pool does, on its word.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "tandem/kv_pool.h"
+#include "tandem/types.h"
+
+namespace tandem {
+
+class PrefixIndex final {
+ public:
+  // `table` has a name's place per block of the pool, and outlives the index.
+  explicit PrefixIndex(std::span<PrefixKey> table);
+
+  std::optional<BlockId> find(const PrefixKey& key) const;
+  // Takes the block in under a name that no other block has, pinned once.
+  void insert(BlockId block, const PrefixKey& key);
+  // Takes in a block that was published in an earlier life, unpinned. False: its name was taken away, or is taken.
+  bool restore(BlockId block);
+  void pin(BlockId block);
+  // True: nobody reads the block any more and it has no name, so it is the caller's.
+  bool unpin(BlockId block);
+  // Takes out the unpinned block that was unpinned first.
+  std::optional<BlockId> evict();
+  // Takes all names away: what is unpinned is returned, the rest with its last unpin().
+  std::vector<BlockId> clear();
+
+  std::uint32_t num_blocks() const { return num_blocks_; }
+  std::uint32_t num_unpinned() const { return num_unpinned_; }
+
+ private:
+  static constexpr std::uint32_t kNone = UINT32_MAX;
+  struct Entry {
+    std::uint32_t pins = 0;
+    bool named = false;
+    std::uint32_t older = kNone;  // neighbours in the order of unpinning
+    std::uint32_t newer = kNone;
+  };
+  struct Hash {
+    std::size_t operator()(const PrefixKey& key) const { return key.low; }
+  };
+
+  void append(std::uint32_t block);
+  void unlink(std::uint32_t block);
+
+  std::span<PrefixKey> table_;
+  std::vector<Entry> entries_;
+  std::unordered_map<PrefixKey, std::uint32_t, Hash> by_key_;
+  std::uint32_t oldest_ = kNone;
+  std::uint32_t newest_ = kNone;
+  std::uint32_t num_blocks_ = 0;
+  std::uint32_t num_unpinned_ = 0;
+};
+
+}  // namespace tandem

@@ -1,0 +1,78 @@
+// A scheduler over heap memory with fake lanes in threads, whose pool is 4 tokens a block and whose steps read 8 tokens
+// of prompts at most.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "sched/collector.h"
+#include "sched/scheduler.h"
+#include "support/fake_kv.h"
+#include "support/heap_instance.h"
+
+namespace tandem::test {
+
+inline constexpr std::uint32_t kBlockTokens = 4;
+
+class Rig : public HeapInstance {
+ public:
+  explicit Rig(std::uint32_t num_blocks, Placement placement = Placement::kSemi, std::uint32_t max_running = 16,
+               std::string prefix_identity = "")
+      : HeapInstance(num_blocks, kBlockTokens, placement == Placement::kSemi ? 2 : 1) {
+    SchedulerOptions options;
+    options.placement = placement;
+    options.num_units = 2;
+    options.max_running_sequences = max_running;
+    options.max_queued_sequences = 200;
+    options.plan = {kBlockTokens, 8, max_running};
+    options.prefix_identity = std::move(prefix_identity);
+    scheduler = std::make_unique<Scheduler>(options, *pool, *control, collector, metrics, [](LaneId) {});
+    for (std::uint32_t lane = 0; lane < lanes.size(); ++lane) start_lane(LaneId{lane});
+    scheduler->start();
+  }
+  ~Rig() {
+    scheduler->stop(absl::UnavailableError("test over"));
+    lanes.clear();
+    scheduler.reset();
+  }
+
+  void start_lane(LaneId lane) { HeapInstance::start_lane(lane, *scheduler); }
+
+  static SequenceRequest request(std::uint64_t id, std::size_t prompt_tokens, std::uint32_t max_tokens) {
+    SequenceRequest request;
+    request.id = SequenceId{id};
+    for (std::size_t i = 0; i < prompt_tokens; ++i) {
+      request.prompt.push_back(static_cast<TokenId>((id * 131 + i * 7) % kFakeVocab));
+    }
+    request.max_tokens = max_tokens;
+    request.arrival_us = steady_now_us();
+    return request;
+  }
+  // What a lane that never errs would generate.
+  static std::vector<TokenId> expected(const SequenceRequest& request) {
+    std::vector<TokenId> tokens = request.prompt;
+    while (tokens.size() < request.prompt.size() + request.max_tokens) tokens.push_back(fake_next(tokens));
+    return {tokens.begin() + static_cast<std::ptrdiff_t>(request.prompt.size()), tokens.end()};
+  }
+
+  Collector collector;
+  std::unique_ptr<Scheduler> scheduler;
+};
+
+// Waits until the pool is empty again.
+inline bool drained(Rig& rig) {
+  for (int i = 0; i < 2000; ++i) {
+    const SchedulerLoad load = rig.scheduler->load();
+    if (load.kv_blocks_used == 0 && load.running == 0 && load.waiting == 0) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
+}
+
+}  // namespace tandem::test
