@@ -19,56 +19,70 @@ constexpr std::size_t kMaxWeights = 3;
 constexpr std::int64_t kPrivateRows = 4;
 // Weight tiles that stay in the L1 or L2 cache while the panels pass by.
 constexpr std::int64_t kTileGroup = 4;
-constexpr int kMaxPanelRows = 16;
+constexpr int kMaxPanelRows = 8;
 
 // Rows split into panels of nearly equal height.
-struct Panels {
+struct Split {
   std::int64_t rows;
   std::int64_t count;
 
-  Panels(std::int64_t num_rows, int height) : rows(num_rows), count((num_rows + height - 1) / height) {}
+  Split(std::int64_t num_rows, const LinearKernels& kernels)
+      : rows(num_rows),
+        count(num_rows <= kernels.lone_rows ? 1 : (num_rows + kernels.panel_rows - 1) / kernels.panel_rows) {}
+  Panels panels() const { return count == 1 ? Panels::kOne : Panels::kMany; }
   std::int64_t first_row(std::int64_t panel) const { return panel * (rows / count) + std::min(panel, rows % count); }
   int height(std::int64_t panel) const { return static_cast<int>(rows / count + (panel < rows % count ? 1 : 0)); }
 };
 
-// Where the prepared activations lie: the quantised copy, then the float one, each only if a weight asks for it.
+// The forms of prepared activations that some weight asks for, one after the other.
 struct Prepared {
-  std::int64_t quant_row_bytes = 0;
-  std::int64_t float_row_bytes = 0;
-  std::int64_t float_offset = 0;
+  enum Form { kQuants, kFloats, kPairs, kNumForms };
+
+  const LinearKernels& kernels;
+  std::array<std::int64_t, kNumForms> row_bytes{};  // 0: not asked for
+  std::array<std::int64_t, kNumForms> offset{};
   std::int64_t bytes = 0;
 
-  explicit Prepared(const LinearArgs& args) {
+  Prepared(const LinearArgs& args, const LinearKernels& linear_kernels) : kernels(linear_kernels) {
+    const std::int64_t cols = args.x.cols;
     for (const Weight& weight : args.weights) {
-      if (is_quantised(weight.dtype)) {
-        quant_row_bytes = args.x.cols / kBlockCols * (kBlockCols + kPanelTrailer);
-      } else {
-        float_row_bytes = args.x.cols * std::int64_t{sizeof(float)};
-      }
+      const Form form = form_for(weight.dtype);
+      row_bytes[form] = form == kQuants   ? cols / kBlockCols * (kBlockCols + kPanelTrailer)
+                        : form == kFloats ? cols * std::int64_t{sizeof(float)}
+                                          : (cols + 1) / 2 * 4;
     }
-    float_offset = (args.x.rows * quant_row_bytes + 63) / 64 * 64;
-    bytes = (float_offset + args.x.rows * float_row_bytes + 63) / 64 * 64;
+    for (std::size_t form = 0; form < kNumForms; ++form) {
+      offset[form] = bytes;
+      bytes += (args.x.rows * row_bytes[form] + 63) / 64 * 64;
+    }
   }
-  std::byte* panel(std::byte* base, bool quantised, std::int64_t first_row) const {
-    return quantised ? base + first_row * quant_row_bytes : base + float_offset + first_row * float_row_bytes;
+  Form form_for(DType dtype) const {
+    if (is_quantised(dtype)) return kQuants;
+    return dtype == DType::kBF16 && kernels.round_row != nullptr ? kPairs : kFloats;
+  }
+  std::byte* panel(std::byte* base, Form form, std::int64_t first_row) const {
+    return base + offset[form] + first_row * row_bytes[form];
   }
 };
 
-void prepare_rows(const LinearArgs& args, const Panels& panels, const Prepared& prepared, std::byte* base,
+void prepare_rows(const LinearArgs& args, const Split& split, const Prepared& prepared, std::byte* base,
                   std::int64_t begin, std::int64_t end) {
   std::int64_t panel = 0;
-  while (begin < end && panels.first_row(panel) + panels.height(panel) <= begin) ++panel;
+  while (begin < end && split.first_row(panel) + split.height(panel) <= begin) ++panel;
   for (std::int64_t row = begin; row < end; ++row) {
-    if (row == panels.first_row(panel) + panels.height(panel)) ++panel;
-    const std::int64_t first = panels.first_row(panel);
-    const int height = panels.height(panel);
+    if (row == split.first_row(panel) + split.height(panel)) ++panel;
+    const std::int64_t first = split.first_row(panel);
+    const int height = split.height(panel);
     const int lane = static_cast<int>(row - first);
     const float* x = args.x.f32(row);
-    if (prepared.quant_row_bytes != 0) {
-      quantise_row(x, args.x.cols / kBlockCols, prepared.panel(base, true, first), height, lane);
+    if (prepared.row_bytes[Prepared::kQuants] != 0) {
+      quantise_row(x, args.x.cols / kBlockCols, prepared.panel(base, Prepared::kQuants, first), height, lane);
     }
-    if (prepared.float_row_bytes != 0) {
-      std::byte* to = prepared.panel(base, false, first) + lane * std::int64_t{sizeof(float)};
+    if (prepared.row_bytes[Prepared::kPairs] != 0) {
+      prepared.kernels.round_row(x, args.x.cols, prepared.panel(base, Prepared::kPairs, first), height, lane);
+    }
+    if (prepared.row_bytes[Prepared::kFloats] != 0) {
+      std::byte* to = prepared.panel(base, Prepared::kFloats, first) + lane * std::int64_t{sizeof(float)};
       const std::int64_t step = height * std::int64_t{sizeof(float)};
       for (std::int64_t k = 0; k < args.x.cols; ++k) std::memcpy(to + k * step, x + k, sizeof(float));
     }
@@ -79,7 +93,7 @@ void prepare_rows(const LinearArgs& args, const Panels& panels, const Prepared& 
 struct Product {
   const LinearArgs& args;
   const LinearKernels& kernels;
-  const Panels& panels;
+  const Split& split;
   const Prepared& prepared;
   const Weight& weight;
   std::int64_t column;  // of y, where this weight's outputs begin
@@ -88,7 +102,7 @@ struct Product {
   // Tiles [tile, tile + n) with panels [begin, end).
   void multiply(std::int64_t tile, std::int64_t n, std::int64_t begin, std::int64_t end) const {
     const std::int64_t size = tile_bytes(weight.dtype, weight.cols);
-    const std::int64_t group = panels.count == 1 ? n : kTileGroup;
+    const std::int64_t group = split.count == 1 ? n : kTileGroup;
     for (const std::int64_t last = tile + n; tile < last; tile += group) {
       for (std::int64_t panel = begin; panel < end; ++panel) {
         multiply_panel(weight.data + tile * size, tile, std::min(group, last - tile), panel);
@@ -97,11 +111,10 @@ struct Product {
   }
 
   void multiply_panel(const std::byte* tiles, std::int64_t tile, std::int64_t n, std::int64_t panel) const {
-    const std::int64_t first = panels.first_row(panel);
-    const int height = panels.height(panel);
-    const bool quantised = is_quantised(weight.dtype);
-    const std::byte* x = prepared.panel(activations, quantised, first);
-    const TileKernel kernel = kernels.kernel(weight.dtype, height);
+    const std::int64_t first = split.first_row(panel);
+    const int height = split.height(panel);
+    const std::byte* x = prepared.panel(activations, prepared.form_for(weight.dtype), first);
+    const TileKernel kernel = kernels.kernel(weight.dtype, height, split.panels());
     float* y = args.y.f32(first) + column + tile * kTileRows;
     const std::int64_t cols = std::min(n * kTileRows, weight.rows - tile * kTileRows);
     const std::int64_t whole = cols / kTileRows;
@@ -122,7 +135,7 @@ struct Product {
 
   // Cells [begin, end) of the grid in tile-major order.
   void multiply_cells(std::int64_t begin, std::int64_t end) const {
-    const std::int64_t count = panels.count;
+    const std::int64_t count = split.count;
     while (begin < end) {
       const std::int64_t tile = begin / count;
       const std::int64_t panel = begin % count;
@@ -139,13 +152,13 @@ struct Product {
   }
 };
 
-// Takes the next piece of [next, end): half of a worker's fair part of what is left, at least `least`.
-std::int64_t take(std::atomic<std::int64_t>& next, std::int64_t end, int num_workers, std::int64_t least,
+// Takes the next piece of [next, end): half of a worker's fair part of what is left, rounded up to whole `unit`s.
+std::int64_t take(std::atomic<std::int64_t>& next, std::int64_t end, int num_workers, std::int64_t unit,
                   std::int64_t& begin) {
   begin = next.load(std::memory_order_relaxed);
   while (begin < end) {
-    const std::int64_t size = std::max(least, (end - begin) / (2 * num_workers));
-    const std::int64_t piece_end = std::min(end, begin + size);
+    const std::int64_t units = (end - begin) / (2 * num_workers) / unit + 1;
+    const std::int64_t piece_end = std::min(end, begin + units * unit);
     if (next.compare_exchange_weak(begin, piece_end, std::memory_order_relaxed)) return piece_end;
   }
   return begin;
@@ -168,43 +181,45 @@ void run_linear(const LinearArgs& args, Team& team, const LinearKernels& kernels
   check_shapes(args);
   const std::int64_t rows = args.x.rows;
   if (rows == 0) return;
-  const Panels panels(rows, kernels.panel_rows);
-  const Prepared prepared(args);
+  const Split split(rows, kernels);
+  const Prepared prepared(args, kernels);
   const bool is_private = rows <= kPrivateRows && team.active() > 1;
   std::byte* shared = team.shared_scratch(static_cast<std::size_t>(prepared.bytes * (is_private ? team.active() : 1)));
   if (!is_private) {
     team.run([&](int worker, int num_workers) {
-      prepare_rows(args, panels, prepared, shared, rows * worker / num_workers, rows * (worker + 1) / num_workers);
+      prepare_rows(args, split, prepared, shared, rows * worker / num_workers, rows * (worker + 1) / num_workers);
     });
   }
   std::int64_t all_cells = 0;
-  for (const Weight& weight : args.weights) all_cells += num_tiles(weight.rows) * panels.count;
+  for (const Weight& weight : args.weights) all_cells += num_tiles(weight.rows) * split.count;
   std::atomic<std::int64_t> next_cell{0};
   team.run([&](int worker, int num_workers) {
     std::byte* activations = shared;
     if (is_private) {
       activations += prepared.bytes * worker;
-      prepare_rows(args, panels, prepared, activations, 0, rows);
+      prepare_rows(args, split, prepared, activations, 0, rows);
     }
     const auto multiply = [&](std::int64_t begin, std::int64_t end) {
       std::int64_t first_cell = 0;
       std::int64_t column = 0;
       for (const Weight& weight : args.weights) {
-        const std::int64_t cells = num_tiles(weight.rows) * panels.count;
-        const Product product{args, kernels, panels, prepared, weight, column, activations};
+        const std::int64_t cells = num_tiles(weight.rows) * split.count;
+        const Product product{args, kernels, split, prepared, weight, column, activations};
         product.multiply_cells(std::clamp<std::int64_t>(begin - first_cell, 0, cells),
                                std::clamp<std::int64_t>(end - first_cell, 0, cells));
         first_cell += cells;
         column += weight.rows;
       }
     };
-    if (panels.count == 1 || num_workers == 1) {
+    if (split.count == 1 || num_workers == 1) {
       multiply(all_cells * worker / num_workers, all_cells * (worker + 1) / num_workers);
       return;
     }
+    // Pairs of tiles, if there are enough, as kernels for several panels like them.
+    const std::int64_t unit = all_cells < 16 * num_workers * split.count ? split.count : 2 * split.count;
     std::int64_t begin = 0;
     while (true) {
-      const std::int64_t end = take(next_cell, all_cells, num_workers, panels.count, begin);
+      const std::int64_t end = take(next_cell, all_cells, num_workers, unit, begin);
       if (begin >= end) return;
       multiply(begin, end);
     }

@@ -1,7 +1,8 @@
 // AVX2: a tile's 16 outputs are two vectors of 8. Products of 4-bit weights are added up as 16-bit integers over a
 // whole block (8 x 2 x 15 x 127 = 30,480 fits) and widened once; those of 8-bit weights at once, with the signs
 // moved to the activation so that the unsigned x signed multiply cannot saturate (2 x 128 x 127 = 32,512 fits).
-// One or two rows take both vectors in one pass; three or four take them one after the other to fit 16 registers.
+// One to three rows take both vectors in one pass; four, and three of superblocks, take them one after the other to fit
+// 16 registers.
 #include <immintrin.h>
 
 #include <array>
@@ -19,20 +20,6 @@ namespace {
 
 constexpr int kPanelRows = 4;
 constexpr int kLanes = 8;
-// Beside the stream of activations of several rows the processor's own prefetch of weights comes late.
-constexpr int kAhead = 4096;
-
-inline std::int32_t load_i32(const std::byte* from) {
-  std::int32_t value;
-  std::memcpy(&value, from, sizeof(value));
-  return value;
-}
-
-inline float load_f32(const std::byte* from) {
-  float value;
-  std::memcpy(&value, from, sizeof(value));
-  return value;
-}
 
 inline __m256i load_bytes(const std::byte* from) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)); }
 
@@ -76,19 +63,38 @@ template <DType D, int R, int H>
   const __m256i low_nibbles = _mm256_set1_epi8(15);
 #pragma GCC unroll 4
   for (int j = 0; j < 4; ++j) {
-#pragma GCC unroll 16
-    for (int h = 0; h < H; ++h) {
-      const __m256i packed = load_bytes(record + 64 * j + at + 32 * h);
+    if constexpr (H == 1) {
+      const __m256i packed = load_bytes(record + 64 * j + at);
       const __m256i low = _mm256_and_si256(packed, low_nibbles);
       const __m256i high = _mm256_and_si256(_mm256_srli_epi16(packed, 4), low_nibbles);
 #pragma GCC unroll 16
       for (int r = 0; r < R; ++r) {
         const std::byte* values = x + r * kBlockCols + 4 * j;
         const __m256i first = _mm256_maddubs_epi16(low, _mm256_set1_epi32(load_i32(values)));
-        dot[h][r] = _mm256_add_epi16(dot[h][r], first);
+        dot[0][r] = _mm256_add_epi16(dot[0][r], first);
         const __m256i second = _mm256_maddubs_epi16(high, _mm256_set1_epi32(load_i32(values + 16)));
-        dot[h][r] = _mm256_add_epi16(dot[h][r], second);
-        keep(dot[h][r]);
+        dot[0][r] = _mm256_add_epi16(dot[0][r], second);
+        keep(dot[0][r]);
+      }
+      continue;
+    }
+    // Both vectors share each broadcast; one half of the nibbles at a time fits the registers.
+#pragma GCC unroll 2
+    for (const int shift : {0, 4}) {
+      __m256i weight[H];
+#pragma GCC unroll 16
+      for (int h = 0; h < H; ++h) {
+        const __m256i packed = load_bytes(record + 64 * j + at + 32 * h);
+        weight[h] = _mm256_and_si256(shift == 0 ? packed : _mm256_srli_epi16(packed, 4), low_nibbles);
+      }
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) {
+        const __m256i value = _mm256_set1_epi32(load_i32(x + r * kBlockCols + 4 * shift + 4 * j));
+#pragma GCC unroll 16
+        for (int h = 0; h < H; ++h) {
+          dot[h][r] = _mm256_add_epi16(dot[h][r], _mm256_maddubs_epi16(weight[h], value));
+          keep(dot[h][r]);
+        }
       }
     }
   }
@@ -177,10 +183,8 @@ inline __m256 block_minimum(const std::byte* record, int block, int half) {
   return _mm256_mul_ps(_mm256_xor_ps(minimum, _mm256_set1_ps(-0.0F)), load_bytes_as_floats(factors));
 }
 
-// Superblocks are read in several streams, which the processor's own prefetch follows too late even for one row.
-template <DType D, int H>
-[[gnu::always_inline]] inline void prefetch(const std::byte* record, int block, int half) {
-  if (half != 0 || (H == 2 && record_blocks(D) == 1)) return;
+template <DType D>
+[[gnu::always_inline]] inline void prefetch(const std::byte* record, int block) {
   constexpr std::int64_t kPart = record_blocks(D) == 1 ? quant_bytes(D) : record_bytes(D) / record_blocks(D);
   for (std::int64_t at = 0; at < kPart; at += 64) {
     _mm_prefetch(reinterpret_cast<const char*>(record + block * kPart + at + kAhead), _MM_HINT_T0);
@@ -200,7 +204,7 @@ template <DType D, int R, int H>
   for (std::int64_t i = 0; i < records; ++i, record += record_bytes(D)) {
     for (int block = 0; block < record_blocks(D); ++block, x += R * (kBlockCols + kPanelTrailer)) {
       const std::byte* trailer = x + R * kBlockCols;
-      prefetch<D, H>(record, block, half);
+      if (half == 0) prefetch<D>(record, block);
       __m256i dot[H][R];
       if constexpr (D == DType::kQ6_K) {
         dot_block_6<R, H>(record, block, half, x, dot);
@@ -238,7 +242,7 @@ void quant_tiles(const std::byte* tiles, std::int64_t num_tiles, std::int64_t co
   const std::int64_t size = tile_bytes(D, cols);
   const std::int64_t records = cols / record_cols(D);
   for (std::int64_t tile = 0; tile < num_tiles; ++tile, tiles += size, y += kTileRows) {
-    if constexpr (R <= 2) {
+    if constexpr (R <= (record_blocks(D) == 1 ? 3 : 2)) {
       quant_half<D, R, 2>(tiles, records, 0, panel, y, stride);
     } else {
       quant_half<D, R, 1>(tiles, records, 0, panel, y, stride);
@@ -247,15 +251,38 @@ void quant_tiles(const std::byte* tiles, std::int64_t num_tiles, std::int64_t co
   }
 }
 
-template <DType D>
-inline __m256 load_floats(const std::byte* from) {
+// Outputs [8 half, 8 half + 8) of a tile's column `k`; Odd says which of its pair the column is.
+template <DType D, bool Odd>
+inline __m256 load_column(const std::byte* tile, std::int64_t k, int half) {
+  const std::byte* from = tile + k * record_bytes(D) + half * record_bytes(D) / 2;
   if constexpr (D == DType::kF32) {
     return _mm256_loadu_ps(reinterpret_cast<const float*>(from));
   } else if constexpr (D == DType::kF16) {
     return load_halves(from);
   } else {
-    const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+    const __m256i pairs = load_bytes(tile + (k - Odd) * record_bytes(D) + half * record_bytes(D));
+    return _mm256_castsi256_ps(Odd ? _mm256_and_si256(pairs, _mm256_set1_epi32(static_cast<int>(0xFFFF0000)))
+                                   : _mm256_slli_epi32(pairs, 16));
+  }
+}
+
+template <DType D, bool Odd, int R, int T>
+[[gnu::always_inline]] inline void add_column(const std::byte* tiles, std::int64_t size, std::int64_t k,
+                                              const std::byte* panel, __m256 (&acc)[T][R][2]) {
+  const std::int64_t ahead = bytes_ahead(T, size);
+#pragma GCC unroll 16
+  for (int t = 0; t < T; ++t) {
+    const __m256 left = load_column<D, Odd>(tiles + t * size, k, 0);
+    const __m256 right = load_column<D, Odd>(tiles + t * size, k, 1);
+    if constexpr (D == DType::kF32 ? R > 1 : !Odd) {
+      _mm_prefetch(reinterpret_cast<const char*>(tiles + t * size + k * record_bytes(D) + ahead), _MM_HINT_T0);
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+      const __m256 value = _mm256_set1_ps(load_f32(panel + (k * R + r) * 4));
+      acc[t][r][0] = _mm256_fmadd_ps(left, value, acc[t][r][0]);
+      acc[t][r][1] = _mm256_fmadd_ps(right, value, acc[t][r][1]);
+    }
   }
 }
 
@@ -263,27 +290,18 @@ inline __m256 load_floats(const std::byte* from) {
 template <DType D, int R, int T>
 void float_tile_group(const std::byte* tiles, std::int64_t size, std::int64_t cols, const std::byte* panel, float* y,
                       std::int64_t stride) {
-  constexpr std::int64_t kRecord = record_bytes(D);
   __m256 acc[T][R][2];
 #pragma GCC unroll 16
   for (int t = 0; t < T; ++t) {
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) acc[t][r][0] = acc[t][r][1] = _mm256_setzero_ps();
   }
-  for (std::int64_t k = 0; k < cols; ++k) {
-#pragma GCC unroll 16
-    for (int t = 0; t < T; ++t) {
-      const std::byte* record = tiles + t * size + k * kRecord;
-      const __m256 left = load_floats<D>(record);
-      const __m256 right = load_floats<D>(record + kRecord / 2);
-#pragma GCC unroll 16
-      for (int r = 0; r < R; ++r) {
-        const __m256 value = _mm256_set1_ps(load_f32(panel + (k * R + r) * 4));
-        acc[t][r][0] = _mm256_fmadd_ps(left, value, acc[t][r][0]);
-        acc[t][r][1] = _mm256_fmadd_ps(right, value, acc[t][r][1]);
-      }
-    }
+  std::int64_t k = 0;
+  for (; k + 2 <= cols; k += 2) {
+    add_column<D, false>(tiles, size, k, panel, acc);
+    add_column<D, true>(tiles, size, k + 1, panel, acc);
   }
+  if (k < cols) add_column<D, false>(tiles, size, k, panel, acc);
 #pragma GCC unroll 16
   for (int t = 0; t < T; ++t) {
 #pragma GCC unroll 16
@@ -322,7 +340,7 @@ constexpr std::array<TileKernel, kPanelRows> kernels_of() {
   return {kernel_of<D, 1>(), kernel_of<D, 2>(), kernel_of<D, 3>(), kernel_of<D, 4>()};
 }
 
-TileKernel kernel(DType dtype, int rows) {
+TileKernel kernel(DType dtype, int rows, Panels /*panels*/) {
   // kQ5_0 is packed as kQ8_0.
   static constexpr std::array<std::array<TileKernel, kPanelRows>, 9> kTable = {
       kernels_of<DType::kF32>(),  kernels_of<DType::kF16>(),  kernels_of<DType::kBF16>(),
@@ -331,7 +349,7 @@ TileKernel kernel(DType dtype, int rows) {
   return kTable[static_cast<std::size_t>(dtype)][static_cast<std::size_t>(rows - 1)];
 }
 
-constexpr LinearKernels kKernels = {kPanelRows, kernel};
+constexpr LinearKernels kKernels = {kPanelRows, kPanelRows, kernel, nullptr};
 
 // The sums of both vectors' lanes, as lanes 0 and 1.
 inline __m128i sum_lanes(__m256i a, __m256i b) {

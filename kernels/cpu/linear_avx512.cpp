@@ -13,193 +13,136 @@
 namespace tandem::cpu {
 namespace {
 
-constexpr int kPanelRows = 8;
-// Beside the stream of activations of several rows the processor's own prefetch of weights comes late.
-constexpr int kAhead = 4096;
-
-inline std::int32_t load_i32(const std::byte* from) {
-  std::int32_t value;
-  std::memcpy(&value, from, sizeof(value));
-  return value;
-}
-
-inline float load_f32(const std::byte* from) {
-  float value;
-  std::memcpy(&value, from, sizeof(value));
-  return value;
-}
+constexpr int kLoneRows = 8;
+constexpr int kPanelRows = 6;
 
 inline __m512 load_halves(const std::byte* from) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
 }
 
-inline __m512 load_bytes(const std::byte* from) {
-  return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
-}
-
-// The weights' scales of one block; kQ6_K's factors are part of its sums.
-template <DType D>
-inline __m512 block_scale(const std::byte* record, int block) {
-  const std::byte* scales = record + scales_offset(D);
-  if constexpr (D == DType::kQ6_K) return _mm512_loadu_ps(scales);
-  if constexpr (D == DType::kQ4_K) {
-    return _mm512_mul_ps(load_halves(scales), load_bytes(record + factors_offset(D) + block * kFactorBytes));
-  }
-  return load_halves(scales);
-}
-
-template <DType D>
-inline __m512 block_minimum(const std::byte* record, int block) {
-  const __m512 minimum = load_halves(record + scales_offset(D) + 2 * kTileRows);
-  if constexpr (D == DType::kQ4_1) return minimum;
-  const std::byte* factors = record + factors_offset(D) + block * kFactorBytes + kTileRows;
-  return _mm512_mul_ps(_mm512_xor_ps(minimum, _mm512_set1_ps(-0.0F)), load_bytes(factors));
-}
-
-// One block's sums: of kQ4_0 and kQ8_0 with the zero point, which leaves as an integer: the sum starts at
-// -zero * sum(quants).
-template <DType D, int R>
-[[gnu::always_inline]] inline void dot_block(const std::byte* quants, const std::byte* x, __m512 (&dot)[R]) {
+// T tiles at once share each broadcast activation: with one tile, loads and not products set the pace. But a lone
+// panel, bound by memory, reads faster in one stream.
+template <DType D, int R, int T>
+void quant_tile_group(const std::byte* tiles, std::int64_t size, std::int64_t blocks, const std::byte* x, float* y,
+                      std::int64_t stride) {
   constexpr int kVectors = static_cast<int>(quant_bytes(D) / 64);
+  constexpr std::int64_t kStep = R * (kBlockCols + kPanelTrailer);
+  const std::int64_t ahead = bytes_ahead(T, size);
   const __m512i low_nibbles = _mm512_set1_epi8(15);
-  const std::byte* trailer = x + R * kBlockCols;
-  __m512i sum[R];
+  __m512 acc[T][R];
 #pragma GCC unroll 16
-  for (int r = 0; r < R; ++r) {
-    if constexpr (D == DType::kQ4_1 || D == DType::kQ4_K) {
-      sum[r] = _mm512_setzero_si512();
-    } else {
-      sum[r] = _mm512_set1_epi32(load_i32(trailer + 8 * R + 4 * r));
-      if constexpr (D == DType::kQ8_0) sum[r] = _mm512_slli_epi32(sum[r], 4);
-    }
+  for (int t = 0; t < T; ++t) {
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) acc[t][r] = _mm512_setzero_ps();
   }
-#pragma GCC unroll 8
-  for (int j = 0; j < kVectors; ++j) {
-    const __m512i packed = _mm512_loadu_si512(quants + 64 * j);
-    if constexpr (R > 2 && record_blocks(D) == 1) {
-      _mm_prefetch(reinterpret_cast<const char*>(quants + 64 * j + kAhead), _MM_HINT_T0);
-    }
-    if constexpr (D == DType::kQ8_0) {
-#pragma GCC unroll 16
-      for (int r = 0; r < R; ++r) {
-        sum[r] = _mm512_dpbusd_epi32(sum[r], packed, _mm512_set1_epi32(load_i32(x + r * kBlockCols + 4 * j)));
-      }
-    } else {
-      const __m512i low = _mm512_and_si512(packed, low_nibbles);
-      const __m512i high = _mm512_and_si512(_mm512_srli_epi16(packed, 4), low_nibbles);
-#pragma GCC unroll 16
-      for (int r = 0; r < R; ++r) {
-        sum[r] = _mm512_dpbusd_epi32(sum[r], low, _mm512_set1_epi32(load_i32(x + r * kBlockCols + 4 * j)));
-      }
-#pragma GCC unroll 16
-      for (int r = 0; r < R; ++r) {
-        sum[r] = _mm512_dpbusd_epi32(sum[r], high, _mm512_set1_epi32(load_i32(x + r * kBlockCols + 16 + 4 * j)));
-      }
-    }
-  }
-#pragma GCC unroll 16
-  for (int r = 0; r < R; ++r) dot[r] = _mm512_cvtepi32_ps(sum[r]);
-}
-
-// kQ6_K: quants of 0..63 in two halves, each times its factor; the zero point is 32 * sum(half) * factor of both.
-template <int R>
-[[gnu::always_inline]] inline void dot_block_6(const std::byte* record, int block, const std::byte* x,
-                                               __m512 (&dot)[R]) {
-  constexpr DType kType = DType::kQ6_K;
-  const std::byte* quants = record + block * quant_bytes(kType);
-  const std::byte* uppers = record + record_blocks(kType) * quant_bytes(kType) + block * kUpperBytes;
-  const std::byte* factors = record + factors_offset(kType) + block * kFactorBytes;
-  const __m512i nibble = _mm512_set1_epi8(15);
-  const __m512i upper = _mm512_set1_epi8(48);
-  constexpr int kOrAnd = 0xF8;  // a | (b & c)
-  __m512i sum[2][R];
-#pragma GCC unroll 16
-  for (int r = 0; r < R; ++r) sum[0][r] = sum[1][r] = _mm512_setzero_si512();
-#pragma GCC unroll 4
-  for (int j = 0; j < 4; ++j) {
-    const __m512i packed = _mm512_loadu_si512(quants + 64 * j);
-    const __m512i pairs = _mm512_loadu_si512(uppers + j / 2 * 64);
-    const __m512i low_bits = j % 2 == 0 ? _mm512_slli_epi16(pairs, 4) : pairs;
-    const __m512i high_bits = j % 2 == 0 ? _mm512_slli_epi16(pairs, 2) : _mm512_srli_epi16(pairs, 2);
-    const __m512i low = _mm512_ternarylogic_epi32(_mm512_and_si512(packed, nibble), low_bits, upper, kOrAnd);
-    const __m512i high =
-        _mm512_ternarylogic_epi32(_mm512_and_si512(_mm512_srli_epi16(packed, 4), nibble), high_bits, upper, kOrAnd);
+  for (std::int64_t block = 0; block < blocks; ++block, tiles += record_bytes(D), x += kStep) {
+    const std::byte* trailer = x + R * kBlockCols;
+    __m512i dot[T][R];
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
-      const std::byte* values = x + r * kBlockCols + 4 * j;
-      sum[0][r] = _mm512_dpbusd_epi32(sum[0][r], low, _mm512_set1_epi32(load_i32(values)));
-      sum[1][r] = _mm512_dpbusd_epi32(sum[1][r], high, _mm512_set1_epi32(load_i32(values + 16)));
+      // The zero point leaves as an integer: the sum starts at -zero * sum(quants).
+      __m512i start = _mm512_setzero_si512();
+      if constexpr (D == DType::kQ4_0) start = _mm512_set1_epi32(load_i32(trailer + 8 * R + 4 * r));
+      if constexpr (D == DType::kQ8_0)
+        start = _mm512_slli_epi32(_mm512_set1_epi32(load_i32(trailer + 8 * R + 4 * r)), 4);
+#pragma GCC unroll 16
+      for (int t = 0; t < T; ++t) dot[t][r] = start;
     }
-  }
-  const __m512i both = _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(factors)));
-  const __m512i twice = _mm512_add_epi16(both, both);
-  const __m512 low_factor = _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(both, 16), 16));
-  const __m512 high_factor = _mm512_cvtepi32_ps(_mm512_srai_epi32(both, 16));
+#pragma GCC unroll 8
+    for (int j = 0; j < kVectors; ++j) {
+      __m512i weight[T];
+      __m512i high[T];
 #pragma GCC unroll 16
-  for (int r = 0; r < R; ++r) {
-    const __m512i zero = _mm512_madd_epi16(twice, _mm512_set1_epi32(load_i32(x + R * kBlockCols + 12 * R + 4 * r)));
-    const __m512 low = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[0][r]), low_factor, _mm512_cvtepi32_ps(zero));
-    dot[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[1][r]), high_factor, low);
-  }
-}
-
-template <DType D, int R>
-void quant_tiles(const std::byte* tiles, std::int64_t num_tiles, std::int64_t cols, const std::byte* panel, float* y,
-                 std::int64_t stride) {
-  constexpr std::int64_t kStep = R * (kBlockCols + kPanelTrailer);
-  const std::int64_t size = tile_bytes(D, cols);
-  const std::int64_t records = cols / record_cols(D);
-  for (std::int64_t tile = 0; tile < num_tiles; ++tile) {
-    const std::byte* record = tiles + tile * size;
-    const std::byte* x = panel;
-    __m512 acc[R];
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) acc[r] = _mm512_setzero_ps();
-    for (std::int64_t i = 0; i < records; ++i, record += record_bytes(D)) {
-      for (int block = 0; block < record_blocks(D); ++block, x += kStep) {
-        const std::byte* trailer = x + R * kBlockCols;
-        __m512 dot[R];
-        // Superblocks are read in several streams, which the processor follows too late even for one row.
-        if constexpr (record_blocks(D) != 1) {
-          constexpr std::int64_t kPart = record_bytes(D) / record_blocks(D);
-          for (std::int64_t at = 0; at < kPart; at += 64) {
-            _mm_prefetch(reinterpret_cast<const char*>(record + block * kPart + at + kAhead), _MM_HINT_T0);
-          }
-        }
-        if constexpr (D == DType::kQ6_K) {
-          dot_block_6<R>(record, block, x, dot);
-        } else {
-          dot_block<D, R>(record + block * quant_bytes(D), x, dot);
-        }
-        const __m512 scale = block_scale<D>(record, block);
-#pragma GCC unroll 16
-        for (int r = 0; r < R; ++r) {
-          const __m512 both = _mm512_mul_ps(scale, _mm512_set1_ps(load_f32(trailer + 4 * r)));
-          acc[r] = _mm512_fmadd_ps(dot[r], both, acc[r]);
-        }
-        if constexpr (D == DType::kQ4_1 || D == DType::kQ4_K) {
-          const __m512 minimum = block_minimum<D>(record, block);
-#pragma GCC unroll 16
-          for (int r = 0; r < R; ++r) {
-            acc[r] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(load_f32(trailer + 4 * R + 4 * r)), acc[r]);
-          }
+      for (int t = 0; t < T; ++t) {
+        const std::byte* from = tiles + t * size + 64 * j;
+        weight[t] = _mm512_loadu_si512(from);
+        _mm_prefetch(reinterpret_cast<const char*>(from + ahead), _MM_HINT_T0);
+        if constexpr (D != DType::kQ8_0) {
+          high[t] = _mm512_and_si512(_mm512_srli_epi16(weight[t], 4), low_nibbles);
+          weight[t] = _mm512_and_si512(weight[t], low_nibbles);
         }
       }
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) {
+        const __m512i value = _mm512_set1_epi32(load_i32(x + r * kBlockCols + 4 * j));
+#pragma GCC unroll 16
+        for (int t = 0; t < T; ++t) dot[t][r] = _mm512_dpbusd_epi32(dot[t][r], weight[t], value);
+      }
+      if constexpr (D == DType::kQ8_0) continue;
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) {
+        const __m512i value = _mm512_set1_epi32(load_i32(x + r * kBlockCols + 16 + 4 * j));
+#pragma GCC unroll 16
+        for (int t = 0; t < T; ++t) dot[t][r] = _mm512_dpbusd_epi32(dot[t][r], high[t], value);
+      }
+    }
+    __m512 scale[T];
+    __m512 minimum[T];
+#pragma GCC unroll 16
+    for (int t = 0; t < T; ++t) {
+      scale[t] = load_halves(tiles + t * size + quant_bytes(D));
+      if constexpr (D == DType::kQ4_1) minimum[t] = load_halves(tiles + t * size + quant_bytes(D) + 2 * kTileRows);
     }
 #pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) _mm512_storeu_ps(y + r * stride + tile * kTileRows, acc[r]);
+    for (int r = 0; r < R; ++r) {
+      const __m512 x_scale = _mm512_set1_ps(load_f32(trailer + 4 * r));
+      const __m512 x_sum = _mm512_set1_ps(load_f32(trailer + 4 * R + 4 * r));
+#pragma GCC unroll 16
+      for (int t = 0; t < T; ++t) {
+        acc[t][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[t][r]), _mm512_mul_ps(scale[t], x_scale), acc[t][r]);
+        if constexpr (D == DType::kQ4_1) acc[t][r] = _mm512_fmadd_ps(minimum[t], x_sum, acc[t][r]);
+      }
+    }
+  }
+#pragma GCC unroll 16
+  for (int t = 0; t < T; ++t) {
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) _mm512_storeu_ps(y + r * stride + t * kTileRows, acc[t][r]);
   }
 }
 
-template <DType D>
-inline __m512 load_floats(const std::byte* from) {
+template <DType D, int R, int T>
+void quant_tiles(const std::byte* tiles, std::int64_t num_tiles, std::int64_t cols, const std::byte* panel, float* y,
+                 std::int64_t stride) {
+  const std::int64_t size = tile_bytes(D, cols);
+  const std::int64_t blocks = cols / kBlockCols;
+  std::int64_t tile = 0;
+  for (; tile + T <= num_tiles; tile += T) {
+    quant_tile_group<D, R, T>(tiles + tile * size, size, blocks, panel, y + tile * kTileRows, stride);
+  }
+  for (; tile < num_tiles; ++tile) {
+    quant_tile_group<D, R, 1>(tiles + tile * size, size, blocks, panel, y + tile * kTileRows, stride);
+  }
+}
+
+// Column `k` of a tile; Odd says which of its pair it is.
+template <DType D, bool Odd>
+inline __m512 load_column(const std::byte* tile, std::int64_t k) {
   if constexpr (D == DType::kF32) {
-    return _mm512_loadu_ps(from);
+    return _mm512_loadu_ps(tile + k * record_bytes(D));
   } else if constexpr (D == DType::kF16) {
-    return load_halves(from);
+    return load_halves(tile + k * record_bytes(D));
   } else {
-    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+    const __m512i pairs = _mm512_loadu_si512(tile + (k - Odd) * record_bytes(D));
+    return _mm512_castsi512_ps(Odd ? _mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xFFFF0000)))
+                                   : _mm512_slli_epi32(pairs, 16));
+  }
+}
+
+template <DType D, bool Odd, int R, int T>
+[[gnu::always_inline]] inline void add_column(const std::byte* tiles, std::int64_t size, std::int64_t k,
+                                              const std::byte* panel, __m512 (&acc)[T][R]) {
+  const std::int64_t ahead = bytes_ahead(T, size);
+#pragma GCC unroll 16
+  for (int t = 0; t < T; ++t) {
+    const __m512 weight = load_column<D, Odd>(tiles + t * size, k);
+    if constexpr (D == DType::kF32 ? R > 1 : !Odd) {
+      _mm_prefetch(reinterpret_cast<const char*>(tiles + t * size + k * record_bytes(D) + ahead), _MM_HINT_T0);
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+      acc[t][r] = _mm512_fmadd_ps(weight, _mm512_set1_ps(load_f32(panel + (k * R + r) * 4)), acc[t][r]);
+    }
   }
 }
 
@@ -213,16 +156,12 @@ void float_tile_group(const std::byte* tiles, std::int64_t size, std::int64_t co
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) acc[t][r] = _mm512_setzero_ps();
   }
-  for (std::int64_t k = 0; k < cols; ++k) {
-#pragma GCC unroll 16
-    for (int t = 0; t < T; ++t) {
-      const __m512 weight = load_floats<D>(tiles + t * size + k * record_bytes(D));
-#pragma GCC unroll 16
-      for (int r = 0; r < R; ++r) {
-        acc[t][r] = _mm512_fmadd_ps(weight, _mm512_set1_ps(load_f32(panel + (k * R + r) * 4)), acc[t][r]);
-      }
-    }
+  std::int64_t k = 0;
+  for (; k + 2 <= cols; k += 2) {
+    add_column<D, false>(tiles, size, k, panel, acc);
+    add_column<D, true>(tiles, size, k + 1, panel, acc);
   }
+  if (k < cols) add_column<D, false>(tiles, size, k, panel, acc);
 #pragma GCC unroll 16
   for (int t = 0; t < T; ++t) {
 #pragma GCC unroll 16
@@ -230,48 +169,64 @@ void float_tile_group(const std::byte* tiles, std::int64_t size, std::int64_t co
   }
 }
 
-template <DType D, int R>
+template <DType D, int R, int T>
 void float_tiles(const std::byte* tiles, std::int64_t num_tiles, std::int64_t cols, const std::byte* panel, float* y,
                  std::int64_t stride) {
-  constexpr int kGroup = R >= 4 ? 1 : R >= 2 ? 2 : 4;
   const std::int64_t size = tile_bytes(D, cols);
   std::int64_t tile = 0;
-  for (; tile + kGroup <= num_tiles; tile += kGroup) {
-    float_tile_group<D, R, kGroup>(tiles + tile * size, size, cols, panel, y + tile * kTileRows, stride);
+  for (; tile + T <= num_tiles; tile += T) {
+    float_tile_group<D, R, T>(tiles + tile * size, size, cols, panel, y + tile * kTileRows, stride);
   }
   for (; tile < num_tiles; ++tile) {
     float_tile_group<D, R, 1>(tiles + tile * size, size, cols, panel, y + tile * kTileRows, stride);
   }
 }
 
-template <DType D, int R>
+template <DType D, int R, Panels P>
 constexpr TileKernel kernel_of() {
   if constexpr (is_quantised(D)) {
-    return quant_tiles<D, R>;
+    return quant_tiles<D, R, (P == Panels::kMany ? 2 : 1)>;
   } else {
-    return float_tiles<D, R>;
+    return float_tiles<D, R, (P == Panels::kMany ? 2 : R >= 4 ? 1 : R >= 2 ? 2 : 4)>;
   }
 }
 
 template <DType D>
-constexpr std::array<TileKernel, kPanelRows> kernels_of() {
-  return {kernel_of<D, 1>(), kernel_of<D, 2>(), kernel_of<D, 3>(), kernel_of<D, 4>(),
-          kernel_of<D, 5>(), kernel_of<D, 6>(), kernel_of<D, 7>(), kernel_of<D, 8>()};
+constexpr std::array<TileKernel, kLoneRows> kernels_of_one() {
+  return {kernel_of<D, 1, Panels::kOne>(), kernel_of<D, 2, Panels::kOne>(), kernel_of<D, 3, Panels::kOne>(),
+          kernel_of<D, 4, Panels::kOne>(), kernel_of<D, 5, Panels::kOne>(), kernel_of<D, 6, Panels::kOne>(),
+          kernel_of<D, 7, Panels::kOne>(), kernel_of<D, 8, Panels::kOne>()};
 }
 
-TileKernel kernel(DType dtype, int rows) {
-  // kQ5_0 is packed as kQ8_0.
-  static constexpr std::array<std::array<TileKernel, kPanelRows>, 9> kTable = {
-      kernels_of<DType::kF32>(),  kernels_of<DType::kF16>(),  kernels_of<DType::kBF16>(),
-      kernels_of<DType::kQ8_0>(), kernels_of<DType::kQ4_0>(), kernels_of<DType::kQ4_1>(),
-      kernels_of<DType::kQ8_0>(), kernels_of<DType::kQ4_K>(), kernels_of<DType::kQ6_K>()};
-  return kTable[static_cast<std::size_t>(dtype)][static_cast<std::size_t>(rows - 1)];
+// Of nine rows or more, panels of nearly equal height have four to six.
+template <DType D>
+constexpr std::array<TileKernel, kPanelRows> kernels_of_many() {
+  return {nullptr,
+          nullptr,
+          nullptr,
+          kernel_of<D, 4, Panels::kMany>(),
+          kernel_of<D, 5, Panels::kMany>(),
+          kernel_of<D, 6, Panels::kMany>()};
 }
-
-constexpr LinearKernels kKernels = {kPanelRows, kernel};
 
 }  // namespace
 
-void avx512::linear(const LinearArgs& args, Team& team) { run_linear(args, team, kKernels); }
+TileKernel avx512::linear_kernel(DType dtype, int rows, Panels panels) {
+  if (dtype == DType::kQ4_K || dtype == DType::kQ6_K) return super_kernel(dtype, rows);
+  if (dtype == DType::kQ5_0) dtype = DType::kQ8_0;  // it is packed so
+  static constexpr std::array<std::array<TileKernel, kLoneRows>, 6> kOne = {
+      kernels_of_one<DType::kF32>(),  kernels_of_one<DType::kF16>(),  kernels_of_one<DType::kBF16>(),
+      kernels_of_one<DType::kQ8_0>(), kernels_of_one<DType::kQ4_0>(), kernels_of_one<DType::kQ4_1>()};
+  static constexpr std::array<std::array<TileKernel, kPanelRows>, 6> kMany = {
+      kernels_of_many<DType::kF32>(),  kernels_of_many<DType::kF16>(),  kernels_of_many<DType::kBF16>(),
+      kernels_of_many<DType::kQ8_0>(), kernels_of_many<DType::kQ4_0>(), kernels_of_many<DType::kQ4_1>()};
+  const auto type = static_cast<std::size_t>(dtype);
+  const auto row = static_cast<std::size_t>(rows - 1);
+  return panels == Panels::kOne ? kOne[type][row] : kMany[type][row];
+}
+
+void avx512::linear(const LinearArgs& args, Team& team) {
+  run_linear(args, team, {kLoneRows, kPanelRows, avx512::linear_kernel, nullptr});
+}
 
 }  // namespace tandem::cpu

@@ -29,7 +29,11 @@ constexpr Ops kAvx512Ops = {
     .sample = avx512::sample,
 };
 
-constexpr Ops kAvx512Bf16Ops = kAvx512Ops;
+constexpr Ops kAvx512Bf16Ops = [] {
+  Ops ops = kAvx512Ops;
+  ops.linear = avx512bf16::linear;
+  return ops;
+}();
 
 }  // namespace
 

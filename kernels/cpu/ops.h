@@ -50,4 +50,8 @@ void gather_rows(const GatherRowsArgs& args, Team& team);
 void sample(const SampleArgs& args, Team& team);
 }  // namespace avx512
 
+namespace avx512bf16 {
+void linear(const LinearArgs& args, Team& team);
+}  // namespace avx512bf16
+
 }  // namespace tandem::cpu

@@ -45,6 +45,13 @@ void pack_float_row(const std::byte* row, std::int64_t cols, int lane, std::byte
 // Where byte `i` of a row's block lies among the block's vectors.
 constexpr std::int64_t quant_at(int i, int lane) { return i / 4 * 64 + lane * 4 + i % 4; }
 
+// Where column `k` of row `lane` lies in a tile of kBF16.
+constexpr std::int64_t bf16_offset(std::int64_t k, int lane) { return k / 2 * 64 + lane * 4 + k % 2 * 2; }
+
+void pack_bf16_row(const std::byte* row, std::int64_t cols, int lane, std::byte* tile) {
+  for (std::int64_t k = 0; k < cols; ++k) std::memcpy(tile + bf16_offset(k, lane), row + 2 * k, 2);
+}
+
 void pack_quant_row(DType dtype, const std::byte* row, std::int64_t cols, int lane, std::byte* tile) {
   const std::int64_t header = dtype == DType::kQ4_1 ? 4 : 2;
   const std::uint32_t flip = dtype == DType::kQ8_0 ? 0x80808080U : 0U;  // adds 128 to each of the four
@@ -225,8 +232,8 @@ void pack_tiles(const WeightSource& source, std::byte* destination, std::int64_t
       const std::byte* row = source.data + (first + lane) * row_bytes;
       switch (dtype) {
         case DType::kF32: pack_float_row<float>(row, source.cols, lane, to); break;
-        case DType::kF16:
-        case DType::kBF16: pack_float_row<std::uint16_t>(row, source.cols, lane, to); break;
+        case DType::kF16: pack_float_row<std::uint16_t>(row, source.cols, lane, to); break;
+        case DType::kBF16: pack_bf16_row(row, source.cols, lane, to); break;
         case DType::kQ5_0: pack_q5_0_row(row, source.cols, lane, to); break;
         case DType::kQ4_K: pack_q4_k_row(row, source.cols, lane, to); break;
         case DType::kQ6_K: pack_q6_k_row(row, source.cols, lane, to); break;
@@ -251,7 +258,7 @@ void unpack_row(const Weight& weight, std::int64_t row, float* out) {
   for (std::int64_t k = 0; k < weight.cols; ++k, from += step) {
     switch (weight.dtype) {
       case DType::kF16: out[k] = f16_to_f32(load<std::uint16_t>(from)); break;
-      case DType::kBF16: out[k] = bf16_to_f32(load<std::uint16_t>(from)); break;
+      case DType::kBF16: out[k] = bf16_to_f32(load<std::uint16_t>(tile + bf16_offset(k, lane))); break;
       default: out[k] = load<float>(from); break;
     }
   }

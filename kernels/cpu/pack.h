@@ -3,7 +3,8 @@
 // Output features go in tiles of 16, one vector lane each, so that a sum over the inputs stays in its lane: it has
 // one order, whatever the number of rows, threads or the vector width. The last tile is padded with zeros.
 // A tile is one run of memory, rounded up to 64 bytes; tiles follow one another. Within a tile:
-//   kF32, kF16, kBF16: for each input column k, the 16 values of column k.
+//   kF32, kF16: for each input column k, the 16 values of column k.
+//   kBF16: for each pair of columns 16 rows x 2 values (what one vdpbf16ps reads); an odd last one pairs with zeros.
 //   kQ4_0, kQ4_1, kQ8_0: for each block of 32 columns a record of
 //     quants: 64-byte vectors of 16 rows x 4 neighbouring columns (what one vpdpbusd reads).
 //             4 bits: 4 vectors; vector j holds columns 4j.. in the low and 16 + 4j.. in the high nibbles.

@@ -55,9 +55,9 @@ def test_tiny_models(name, placement):
     compares with them at full length, with frequencies rounded alike)."""
     folder = DATA / "models" / name
     cases = json.loads((folder / "golden.json").read_text())["cases"]
-    results = score(
-        [{"text": c["text"], "greedy_tokens": 24} for c in cases], "--placement", placement, model=str(folder)
-    )
+    # avx512-bf16 rounds the activations of bf16 weights; the others do not, and equal one another to the bit.
+    requests = [{"text": c["text"], "greedy_tokens": 24} for c in cases]
+    results = score(requests, "--placement", placement, "--isa", "avx2", model=str(folder))
     config, tensors = llama_reference.load(folder)
     for case, result in zip(cases, results, strict=True):
         assert result["token_ids"] == case["token_ids"]

@@ -1,3 +1,4 @@
+#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -86,6 +87,18 @@ Floats slice(const Floats& x, std::int64_t cols, std::int64_t first, std::int64_
   return {x.begin() + first * cols, x.begin() + (first + n) * cols};
 }
 
+// A row of activations as the weights of a type meet it.
+std::vector<double> seen_by(Isa isa, DType dtype, const float* x, std::int64_t cols) {
+  if (is_quantised(dtype)) return reference::through_int8(x, cols);
+  std::vector<double> seen(x, x + cols);
+  if (isa != Isa::kAvx512Bf16 || dtype != DType::kBF16) return seen;
+  for (double& value : seen) {  // rounded to even
+    const auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(value));
+    value = std::bit_cast<float>((bits + 0x7FFFU + ((bits >> 16U) & 1U)) & 0xFFFF0000U);
+  }
+  return seen;
+}
+
 TEST(Linear, agrees_with_the_reference_for_every_type_and_kernel) {
   std::mt19937 rng(11);
   const auto team = make_team(2);
@@ -102,7 +115,7 @@ TEST(Linear, agrees_with_the_reference_for_every_type_and_kernel) {
           for (std::int64_t row = 0; row < rows; ++row) {
             const float* input = x.data() + row * cols;
             const std::vector<double> exact(input, input + cols);
-            const auto seen = is_quantised(dtype) ? reference::through_int8(input, cols) : exact;
+            const auto seen = seen_by(isa, dtype, input, cols);
             for (std::int64_t o = 0; o < outputs; ++o) {
               const float got = y[static_cast<std::size_t>(row * outputs + o)];
               const std::string where = std::string(name(isa)) + " " + reference::name(dtype) + " [" +
@@ -190,6 +203,23 @@ TEST(Linear, instruction_sets_agree_to_the_bit) {
       for (std::size_t i = 0; i < x.size(); i += 97) x[i] *= 1000.0F;  // blocks with an outlier
       ASSERT_TRUE(same_bits(multiply(Isa::kAvx2, *team, x, rows, {&weight, 1}),
                             multiply(Isa::kAvx512, *team, x, rows, {&weight, 1})))
+          << reference::name(dtype) << " rows " << rows;
+    }
+  }
+}
+
+TEST(Linear, bf16_dot_products_change_no_other_type) {
+  if (!supports(Isa::kAvx512Bf16)) GTEST_SKIP() << "this processor has no avx512-bf16";
+  std::mt19937 rng(19);
+  const auto team = make_team(2);
+  for (const DType dtype : reference::kDTypes) {
+    const Packed w(dtype, 77, 256, rng);
+    const Weight weight = w.weight();
+    for (const std::int64_t rows : {1, 6, 20}) {
+      const Floats x = random_rows(rows, 256, rng);
+      EXPECT_EQ(same_bits(multiply(Isa::kAvx512Bf16, *team, x, rows, {&weight, 1}),
+                          multiply(Isa::kAvx512, *team, x, rows, {&weight, 1})),
+                dtype != DType::kBF16)
           << reference::name(dtype) << " rows " << rows;
     }
   }
