@@ -149,8 +149,11 @@ void run_attention(const AttentionArgs& args, Team& team, const AttentionKernels
   TANDEM_CHECK(num_workers <= kMaxWorkers, "a team has at most 1024 workers");
   for (int w = 0; w < num_workers; ++w) scratch[w] = reinterpret_cast<float*>(team.worker_scratch(w, scratch_bytes));
 
-  for_items(team, plan.score_elements >= kWorthWakingScores, plan.num_items,
-            [&](int worker, std::int64_t i) { kernels.attend(args, items[i], scratch[worker], partials); });
+  for_items(team, plan.score_elements >= kWorthWakingScores, plan.num_items, [&](int worker, std::int64_t i) {
+    // While the workers keep step, the item this one will take next.
+    const AttentionItem* next = i + num_workers < plan.num_items ? items + i + num_workers : nullptr;
+    kernels.attend(args, items[i], next, scratch[worker], partials);
+  });
   if (!plan.split) return;
   for_items(team, plan.partial_floats >= kWorthWakingMerge, plan.num_items, [&](int worker, std::int64_t i) {
     if (items[i].partial >= 0 && items[i].chunk == 0) kernels.merge(args, items[i], scratch[worker], partials);

@@ -49,8 +49,10 @@ struct HeadShape {
 std::int64_t attention_scratch_floats(int max_queries, int head_dim);
 
 struct AttentionKernels {
-  // Runs the item and writes its rows of `out`, or its chunk's states to `partials`.
-  void (*attend)(const AttentionArgs& args, const AttentionItem& item, float* scratch, float* partials);
+  // Runs the item and writes its rows of `out`, or its chunk's states to `partials`; fetches the first rows of `next`
+  // (or null) towards the end.
+  void (*attend)(const AttentionArgs& args, const AttentionItem& item, const AttentionItem* next, float* scratch,
+                 float* partials);
   // Merges the states of all chunks, given the item of chunk 0 of a split, and writes the rows.
   void (*merge)(const AttentionArgs& args, const AttentionItem& item, float* scratch, const float* partials);
 };

@@ -16,9 +16,10 @@ namespace tandem::cpu {
 template <class V, class T>
 class Attend final {
  public:
-  Attend(const AttentionArgs& args, const AttentionItem& item, float* scratch)
+  Attend(const AttentionArgs& args, const AttentionItem& item, const AttentionItem* next, float* scratch)
       : args_(args),
         item_(item),
+        next_(next),
         queries_(args, item),
         head_(queries_.head()),
         num_queries_(queries_.count()),
@@ -30,15 +31,7 @@ class Attend final {
 
   void run(float* partials) {
     queries_.load(scaled_);
-    if (item_.partial >= 0) {
-      run_chunk(item_.chunk, partials + item_.partial);
-      return;
-    }
-    for (int c = 0; c < item_.num_chunks; ++c) {
-      run_chunk(c, chunk_);
-      queries_.merge_chunk(c, chunk_, merged_);
-    }
-    queries_.finish(merged_);
+    queries_.run_chunks(chunk_, merged_, partials, [this](int chunk, float* states) { run_chunk(chunk, states); });
   }
 
  private:
@@ -46,15 +39,12 @@ class Attend final {
     queries_.start_chunk(states);
     const int first = chunk * kChunkKeys;
     const int end = queries_.position(num_queries_ - 1) + 1;
-    const auto find = [&](int start, TileRows<T>& tile) {
-      locate<V>(args_, queries_.sequence(), item_.kv_head, start, std::clamp(end - start, 0, kTileKeys), tile);
-    };
     TileRows<T> tiles[2];  // this one and the next
-    find(first, tiles[0]);
+    locate<V>(args_, item_, first, tiles[0]);
     for (int start = first, turn = 0; start < std::min(end, first + kChunkKeys); start += kTileKeys, turn ^= 1) {
       const TileRows<T>& tile = tiles[turn];
       TileRows<T>& ahead = tiles[turn ^ 1];
-      find(start + kTileKeys, ahead);
+      locate_ahead<V>(args_, item_, next_, start, ahead);
       if (num_queries_ < kWideQueries) {
         run_tile<false>(start, tile, tile.values, ahead, states);
       } else {
@@ -107,6 +97,7 @@ class Attend final {
 
   const AttentionArgs& args_;
   const AttentionItem& item_;
+  const AttentionItem* const next_;
   const Queries<V> queries_;
   const HeadShape& head_;
   const int num_queries_;

@@ -13,11 +13,12 @@
 namespace tandem::cpu {
 
 template <class V>
-void attend(const AttentionArgs& args, const AttentionItem& item, float* scratch, float* partials) {
+void attend(const AttentionArgs& args, const AttentionItem& item, const AttentionItem* next, float* scratch,
+            float* partials) {
   switch (args.kv.layout.dtype) {
-    case DType::kF16: return Attend<V, Half>(args, item, scratch).run(partials);
-    case DType::kBF16: return Attend<V, BFloat>(args, item, scratch).run(partials);
-    case DType::kF32: return Attend<V, float>(args, item, scratch).run(partials);
+    case DType::kF16: return Attend<V, Half>(args, item, next, scratch).run(partials);
+    case DType::kBF16: return Attend<V, BFloat>(args, item, next, scratch).run(partials);
+    case DType::kF32: return Attend<V, float>(args, item, next, scratch).run(partials);
     default: TANDEM_CHECK(false, "KV memory holds f32, f16 or bf16");
   }
 }

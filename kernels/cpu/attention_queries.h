@@ -25,7 +25,6 @@ class Queries final {
         group_(args.num_heads / args.kv.layout.num_kv_heads) {}
 
   const HeadShape& head() const { return head_; }
-  const SequenceRows& sequence() const { return sequence_; }
   int count() const { return item_.num_rows * group_; }
   std::int64_t state() const { return state_floats(head_.dim); }
   // The absolute position of the query's token, the last it attends to.
@@ -57,6 +56,21 @@ class Queries final {
         merge_state<V>(head_, states, merged);
       }
     }
+  }
+
+  // Runs the item's chunk into `partials` when it is split, else all of them through run_chunk(chunk, states), and
+  // writes its rows of out.
+  template <class RunChunk>
+  void run_chunks(float* chunk, float* merged, float* partials, const RunChunk& run_chunk) const {
+    if (item_.partial >= 0) {
+      run_chunk(item_.chunk, partials + item_.partial);
+      return;
+    }
+    for (int c = 0; c < item_.num_chunks; ++c) {
+      run_chunk(c, chunk);
+      merge_chunk(c, chunk, merged);
+    }
+    finish(merged);
   }
 
   // Writes the item's rows of out.

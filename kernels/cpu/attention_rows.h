@@ -18,11 +18,11 @@ namespace tandem::cpu {
 // (Templates over V even where nothing depends on it: one compiled for AVX-512 must not pass for the other.)
 
 // Where the rows of a tile's n keys and values lie.
-template <class T>
+template <class T, int kCapacity = kTileKeys>
 struct TileRows {
   int n = 0;
-  const T* keys[kTileKeys];
-  const T* values[kTileKeys];
+  const T* keys[kCapacity];
+  const T* values[kCapacity];
 };
 
 template <class V, class T>
@@ -31,23 +31,34 @@ template <class V, class T>
   for (int i = 0; i < dim; i += kLine) _mm_prefetch(reinterpret_cast<const char*>(row + i), _MM_HINT_T0);
 }
 
-// Finds the rows of one kv head at positions [start, start + n).
-template <class V, class T>
-void locate(const AttentionArgs& args, const SequenceRows& sequence, std::int32_t kv_head, int start, int n,
-            TileRows<T>& tile) {
+// Finds the rows at positions from `start` on that the item attends to, a tile of them at most.
+template <class V, class T, int kCapacity>
+void locate(const AttentionArgs& args, const AttentionItem& item, int start, TileRows<T, kCapacity>& tile) {
   const KvLayout& layout = args.kv.layout;
+  const SequenceRows& sequence = args.sequences[static_cast<std::size_t>(item.sequence)];
+  const int n = std::clamp(sequence.position + item.first_row + item.num_rows - start, 0, kCapacity);
   const auto* base = reinterpret_cast<const T*>(args.kv.base);
   int token = start % layout.block_tokens;
   auto block = static_cast<std::size_t>(sequence.first_block + start / layout.block_tokens);
   tile.n = n;
   for (int i = 0; i < n; ++block, token = 0) {
-    const T* key = base + kv_offset(layout, args.blocks[block], args.layer, KvPlane::kKey, kv_head);
-    const T* value = base + kv_offset(layout, args.blocks[block], args.layer, KvPlane::kValue, kv_head);
+    const T* key = base + kv_offset(layout, args.blocks[block], args.layer, KvPlane::kKey, item.kv_head);
+    const T* value = base + kv_offset(layout, args.blocks[block], args.layer, KvPlane::kValue, item.kv_head);
     for (; token < layout.block_tokens && i < n; ++token, ++i) {
       tile.keys[i] = key + std::int64_t{token} * layout.head_dim;
       tile.values[i] = value + std::int64_t{token} * layout.head_dim;
     }
   }
+}
+
+// Finds the rows to fetch while the item's tile at `start` is worked on: its next ones, else the first of `next`.
+template <class V, class T, int kCapacity>
+void locate_ahead(const AttentionArgs& args, const AttentionItem& item, const AttentionItem* next, int start,
+                  TileRows<T, kCapacity>& tile) {
+  tile.n = 0;
+  start += kCapacity;
+  if (item.partial < 0 || start < (item.chunk + 1) * kChunkKeys) locate<V>(args, item, start, tile);
+  if (tile.n == 0 && next != nullptr) locate<V>(args, *next, next->chunk * kChunkKeys, tile);
 }
 
 // Transposes a tile's keys to [padded, kTileKeys] and widens its values to [n, padded], whose rows `rows` names.

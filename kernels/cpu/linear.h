@@ -4,7 +4,7 @@
 // Activations are prepared in panels, R rows of them side by side. For quantised weights, per
 // block of 32 columns: int8 quants [R][32], then [R] each of float scale, float scale * sum(quants),
 // int32 -8 * sum(quants), 2 x int16 -16 * sum(quants) of columns 0-15 and 16-31. For float weights: [cols][R] floats;
-// but kBF16 weights of linear_avx512bf16.cpp multiply [ceil(cols / 2)][R] pairs of bf16, rounded to even.
+// but kBF16 weights of linear_avx512_bf16.cpp multiply [ceil(cols / 2)][R] pairs of bf16, rounded to even.
 // Quants are round-to-even(x / scale) with scale = max|x| / 127 of the block.
 //
 // One output's sum, in this order whatever the kernel: for each block

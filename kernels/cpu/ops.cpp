@@ -31,7 +31,8 @@ constexpr Ops kAvx512Ops = {
 
 constexpr Ops kAvx512Bf16Ops = [] {
   Ops ops = kAvx512Ops;
-  ops.linear = avx512bf16::linear;
+  ops.linear = avx512_bf16::linear;
+  ops.attention = avx512_bf16::attention;
   return ops;
 }();
 

@@ -50,8 +50,10 @@ void gather_rows(const GatherRowsArgs& args, Team& team);
 void sample(const SampleArgs& args, Team& team);
 }  // namespace avx512
 
-namespace avx512bf16 {
+// What differs from avx512.
+namespace avx512_bf16 {
 void linear(const LinearArgs& args, Team& team);
-}  // namespace avx512bf16
+void attention(const AttentionArgs& args, Team& team);
+}  // namespace avx512_bf16
 
 }  // namespace tandem::cpu

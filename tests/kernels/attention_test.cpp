@@ -89,30 +89,44 @@ Floats attend(const World& world, const std::vector<Part>& parts, Isa isa, Team&
   return out;
 }
 
-// One query head over keys and values [keys, dim]; `out` [dim].
-std::vector<double> attend_one(std::span<const float> query, float scale, const std::vector<std::vector<double>>& keys,
-                               const std::vector<std::vector<double>>& values, std::size_t num_keys) {
+// BF16 dot products round queries, keys, values and weights; f32 KV never meets them.
+bool rounds_to_bf16(Isa isa, DType kv) { return isa == Isa::kAvx512Bf16 && kv != DType::kF32; }
+
+struct Mean {
+  std::vector<double> value;   // [dim]
+  std::vector<double> spread;  // the weighted mean distance of the values from it
+};
+
+// One query head, scaled, over keys and values [keys, dim].
+Mean attend_one(const std::vector<double>& query, const std::vector<std::vector<double>>& keys,
+                const std::vector<std::vector<double>>& values, std::size_t num_keys) {
   std::vector<double> weights(num_keys);
   for (std::size_t k = 0; k < num_keys; ++k) {
-    double score = 0.0;
-    for (std::size_t d = 0; d < query.size(); ++d) score += static_cast<double>(query[d]) * keys[k][d];
-    weights[k] = score * static_cast<double>(scale);
+    weights[k] = std::inner_product(query.begin(), query.end(), keys[k].begin(), 0.0);
   }
   const double largest = *std::max_element(weights.begin(), weights.end());
   double sum = 0.0;
   for (double& w : weights) sum += w = std::exp(w - largest);
-  std::vector<double> out(query.size());
-  for (std::size_t k = 0; k < num_keys; ++k) {
-    for (std::size_t d = 0; d < out.size(); ++d) out[d] += weights[k] / sum * values[k][d];
+  Mean mean{std::vector<double>(query.size()), std::vector<double>(query.size())};
+  for (std::size_t d = 0; d < query.size(); ++d) {
+    for (std::size_t k = 0; k < num_keys; ++k) mean.value[d] += weights[k] / sum * values[k][d];
+    for (std::size_t k = 0; k < num_keys; ++k) {
+      mean.spread[d] += weights[k] / sum * std::fabs(values[k][d] - mean.value[d]);
+    }
   }
-  return out;
+  return mean;
 }
 
-// Compares the rows of one part with the double-precision reference.
-void check_part(const World& world, const Part& part, std::span<const float> out) {
+// Compares the rows of one part with the double-precision reference, fed with the same rounded inputs.
+void check_part(const World& world, const Part& part, Isa isa, std::span<const float> out) {
   const Shape& shape = world.shape;
   const Floats& all = world.sequences[part.sequence];
   const std::int32_t end = part.position + part.rows;
+  const bool bf16 = rounds_to_bf16(isa, shape.dtype);
+  const auto rounded = [bf16](double x) { return bf16 ? reference::through(DType::kBF16, static_cast<float>(x)) : x; };
+  // Scores reach about 10; their float32 rounding error scales the weights by up to 1e-5. A bf16 weight is off by up
+  // to 2^-8 of itself, in the sum of values and in the sum of weights alike.
+  const double weight_error = bf16 ? 0x1p-8 : 0.0;
   for (std::int32_t h = 0; h < shape.kv_heads; ++h) {
     std::vector<std::vector<double>> keys(static_cast<std::size_t>(end));
     std::vector<std::vector<double>> values(static_cast<std::size_t>(end));
@@ -120,20 +134,23 @@ void check_part(const World& world, const Part& part, std::span<const float> out
       const float* key = all.data() + t * shape.cols() + std::int64_t{shape.heads + h} * shape.dim;
       for (std::int32_t d = 0; d < shape.dim; ++d) {
         const float value = key[shape.kv_heads * shape.dim + d];
-        keys[static_cast<std::size_t>(t)].push_back(reference::through(shape.dtype, key[d]));
-        values[static_cast<std::size_t>(t)].push_back(reference::through(shape.dtype, value));
+        keys[static_cast<std::size_t>(t)].push_back(rounded(reference::through(shape.dtype, key[d])));
+        values[static_cast<std::size_t>(t)].push_back(rounded(reference::through(shape.dtype, value)));
       }
     }
     const std::int32_t group = shape.heads / shape.kv_heads;
     for (std::int32_t row = 0; row < part.rows; ++row) {
       for (std::int32_t g = h * group; g < (h + 1) * group; ++g) {
-        const float* query = all.data() + (part.position + row) * shape.cols() + std::int64_t{g} * shape.dim;
-        const auto want = attend_one({query, static_cast<std::size_t>(shape.dim)}, shape.scale(), keys, values,
-                                     static_cast<std::size_t>(part.position + row + 1));
+        const float* from = all.data() + (part.position + row) * shape.cols() + std::int64_t{g} * shape.dim;
+        std::vector<double> query;
         for (std::int32_t d = 0; d < shape.dim; ++d) {
-          const float got = out[static_cast<std::size_t>((row * shape.heads + g) * shape.dim + d)];
-          // Scores reach about 10; their float32 rounding error scales the weights by up to 1e-5.
-          ASSERT_NEAR(got, want[static_cast<std::size_t>(d)], 2e-5) << "row " << row << " head " << g << " dim " << d;
+          query.push_back(bf16 ? rounded(from[d] * shape.scale()) : double{from[d]} * double{shape.scale()});
+        }
+        const Mean want = attend_one(query, keys, values, static_cast<std::size_t>(part.position + row + 1));
+        for (std::size_t d = 0; d < query.size(); ++d) {
+          const float got = out[static_cast<std::size_t>((row * shape.heads + g) * shape.dim) + d];
+          ASSERT_NEAR(got, want.value[d], 2e-5 + weight_error * want.spread[d])
+              << "row " << row << " head " << g << " dim " << d;
         }
       }
     }
@@ -157,53 +174,60 @@ TEST(Attention, agrees_with_double_precision_for_every_shape_and_kv_type) {
       std::size_t at = 0;
       for (const Part& part : parts) {
         const auto size = static_cast<std::size_t>(part.rows) * static_cast<std::size_t>(shape.heads * shape.dim);
-        check_part(world, part, std::span(out).subspan(at, size));
+        check_part(world, part, isa, std::span(out).subspan(at, size));
         at += size;
       }
     }
   }
 }
 
+// Every instruction set gives the bits of the first, but for BF16 dot products, which have bits of their own.
+Isa same_bits_as(Isa isa, DType kv) { return rounds_to_bf16(isa, kv) ? isa : reference::isas()[0]; }
+
 TEST(Attention, gives_a_row_the_same_bits_however_the_prompt_is_cut) {
   std::mt19937 rng(2);
+  const auto one = reference::make_team(1);
+  const auto two = reference::make_team(2);
   for (const Shape& shape : {Shape{}, Shape{8, 1, 80, 32, DType::kBF16}, Shape{2, 2, 16, 16, DType::kF32}}) {
     World world(shape, {600}, rng);
-    const auto one = reference::make_team(1);
-    const auto two = reference::make_team(2);
-    const Floats whole = attend(world, {{0, 0, 600}}, reference::isas()[0], *one);
     const auto row_size = static_cast<std::ptrdiff_t>(shape.heads * shape.dim);
-    const auto check = [&](std::int32_t position, std::int32_t rows) {
-      const Floats want(whole.begin() + position * row_size, whole.begin() + (position + rows) * row_size);
-      for (const Isa isa : reference::isas()) {
+    for (const Isa isa : reference::isas()) {
+      const Floats whole = attend(world, {{0, 0, 600}}, same_bits_as(isa, shape.dtype), *one);
+      const auto check = [&](std::int32_t position, std::int32_t rows) {
+        const Floats want(whole.begin() + position * row_size, whole.begin() + (position + rows) * row_size);
         for (Team* team : {one.get(), two.get()}) {
           ASSERT_TRUE(reference::same_bits(attend(world, {{0, position, rows}}, isa, *team), want))
               << name(isa) << " rows [" << position << ", " << position + rows << ") threads " << team->active();
         }
+      };
+      for (const std::int32_t position : {0, 1, 15, 16, 31, 32, 33, 62, 63, 64, 255, 256, 257, 511, 512, 599}) {
+        check(position, 1);
       }
-    };
-    for (const std::int32_t position : {0, 1, 15, 16, 31, 32, 33, 255, 256, 257, 511, 512, 599}) check(position, 1);
-    for (const std::int32_t rows : {2, 5, 31, 64, 300}) {
-      check(0, rows);
-      check(600 - rows, rows);
-      check(300 - rows / 2, rows);
+      for (const std::int32_t rows : {2, 5, 31, 64, 300}) {
+        check(0, rows);
+        check(600 - rows, rows);
+        check(300 - rows / 2, rows);
+      }
     }
   }
 }
 
 TEST(Attention, gives_a_row_the_same_bits_alone_and_in_a_ragged_batch) {
   std::mt19937 rng(3);
-  World world(Shape{}, {700, 1, 300, 513, 40}, rng);
-  const std::vector<Part> parts = {{0, 699, 1}, {1, 0, 1}, {2, 200, 100}, {3, 512, 1}, {4, 0, 40}, {0, 500, 3}};
   const auto one = reference::make_team(1);
   const auto two = reference::make_team(2);
-  const Floats batch = attend(world, parts, reference::isas()[0], *one);
-  for (const Isa isa : reference::isas()) {
-    EXPECT_TRUE(reference::same_bits(attend(world, parts, isa, *two), batch));
-    auto at = batch.begin();
-    for (const Part& part : parts) {
-      const Floats alone = attend(world, {part}, isa, *two);
-      EXPECT_TRUE(reference::same_bits(alone, Floats(at, at + static_cast<std::ptrdiff_t>(alone.size()))));
-      at += static_cast<std::ptrdiff_t>(alone.size());
+  for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32}) {
+    World world(Shape{.dtype = dtype}, {700, 1, 300, 513, 40}, rng);
+    const std::vector<Part> parts = {{0, 699, 1}, {1, 0, 1}, {2, 200, 100}, {3, 512, 1}, {4, 0, 40}, {0, 500, 3}};
+    for (const Isa isa : reference::isas()) {
+      const Floats batch = attend(world, parts, same_bits_as(isa, dtype), *one);
+      EXPECT_TRUE(reference::same_bits(attend(world, parts, isa, *two), batch));
+      auto at = batch.begin();
+      for (const Part& part : parts) {
+        const Floats alone = attend(world, {part}, isa, *two);
+        EXPECT_TRUE(reference::same_bits(alone, Floats(at, at + static_cast<std::ptrdiff_t>(alone.size()))));
+        at += static_cast<std::ptrdiff_t>(alone.size());
+      }
     }
   }
 }

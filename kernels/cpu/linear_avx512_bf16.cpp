@@ -87,7 +87,7 @@ void round_row(const float* x, std::int64_t cols, std::byte* panel, int rows, in
 
 }  // namespace
 
-void avx512bf16::linear(const LinearArgs& args, Team& team) {
+void avx512_bf16::linear(const LinearArgs& args, Team& team) {
   run_linear(args, team, {kLoneRows, kPanelRows, kernel, round_row});
 }
 
