@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <random>
+#include <string_view>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -89,6 +90,16 @@ absl::StatusOr<Mapping> make_mapped_region(OwnerClient& owner, const std::string
   return memory;
 }
 
+// As the worker's --kv-dtype takes it.
+std::string_view kv_dtype_word(DType dtype) {
+  switch (dtype) {
+    case DType::kF32: return "f32";
+    case DType::kBF16: return "bf16";
+    case DType::kQ8_0: return "q8_0";
+    default: return "f16";
+  }
+}
+
 std::string text_of(const TokenizerSpec& spec, std::optional<TokenId> id) {
   return id ? spec.tokens[static_cast<std::size_t>(*id)] : std::string();
 }
@@ -139,8 +150,7 @@ DType default_kv_dtype(const ModelFile& model) {
 
 std::vector<std::string> worker_arguments(const ServerConfig& config, const std::string& owner_address,
                                           std::uint32_t num_blocks, LaneId lane, std::uint64_t epoch) {
-  const DType kv_dtype = config.kv_dtype.value_or(DType::kF16);
-  const char* const dtype = kv_dtype == DType::kF32 ? "f32" : kv_dtype == DType::kBF16 ? "bf16" : "f16";
+  const std::string_view dtype = kv_dtype_word(config.kv_dtype.value_or(DType::kF16));
   const std::uint32_t max_rows = config.prefill_chunk_tokens + config.max_running_sequences;
   std::vector<std::string> arguments{"worker",
                                      "--owner-socket",
@@ -154,7 +164,7 @@ std::vector<std::string> worker_arguments(const ServerConfig& config, const std:
                                      "--threads",
                                      std::to_string(config.threads),
                                      "--kv-dtype",
-                                     dtype,
+                                     std::string(dtype),
                                      "--block-tokens",
                                      std::to_string(config.block_tokens),
                                      "--num-blocks",

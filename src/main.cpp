@@ -79,7 +79,7 @@ const std::vector<std::pair<std::string, LogLevel>> kLogLevels{
 const std::vector<std::pair<std::string, LogFormat>> kLogFormats{{"text", LogFormat::kText},
                                                                  {"json", LogFormat::kJson}};
 const std::vector<std::pair<std::string, DType>> kKvTypes{
-    {"f16", DType::kF16}, {"bf16", DType::kBF16}, {"f32", DType::kF32}};
+    {"f16", DType::kF16}, {"bf16", DType::kBF16}, {"f32", DType::kF32}, {"q8_0", DType::kQ8_0}};
 
 template <class Options>
 void add_process_flags(CLI::App& app, Options& options) {

@@ -64,7 +64,9 @@ struct Weight {
   const std::byte* data = nullptr;
 };
 
-// KV memory: block-major; within a block [layer][K, V][kv_head][token in block][head_dim].
+// KV memory: block-major, blocks padded to 64 bytes; within a block [layer][K, V][kv_head][token in block][head_dim].
+// kQ8_0 has int8 there, and behind the tokens of a head their scales in f16, [token in block][ceil(head_dim / 32)]:
+// one for every 32 dimensions, the last for what is left.
 struct KvLayout {
   DType dtype = DType::kF16;
   std::int32_t num_layers = 0;
@@ -72,10 +74,14 @@ struct KvLayout {
   std::int32_t head_dim = 0;
   std::int32_t block_tokens = 16;
 
-  std::int64_t head_elements() const { return std::int64_t{block_tokens} * head_dim; }
-  std::int64_t plane_elements() const { return num_kv_heads * head_elements(); }  // K or V of one layer
-  std::int64_t block_elements() const { return std::int64_t{2} * num_layers * plane_elements(); }
-  std::int64_t block_bytes() const { return block_elements() * (dtype == DType::kF32 ? 4 : 2); }
+  std::int32_t scales_per_row() const { return dtype == DType::kQ8_0 ? (head_dim + 31) / 32 : 0; }
+  std::int64_t row_bytes() const {  // of one head and token, scales included
+    const std::int64_t element = dtype == DType::kF32 ? 4 : dtype == DType::kQ8_0 ? 1 : 2;
+    return head_dim * element + 2 * scales_per_row();
+  }
+  std::int64_t head_bytes() const { return block_tokens * row_bytes(); }
+  std::int64_t plane_bytes() const { return num_kv_heads * head_bytes(); }  // K or V of one layer
+  std::int64_t block_bytes() const { return (2 * num_layers * plane_bytes() + 63) / 64 * 64; }
 };
 
 struct KvView {

@@ -40,7 +40,7 @@ struct ServerConfig {
   std::int32_t block_tokens = 16;
   std::optional<std::uint64_t> kv_cache_tokens;
   std::optional<double> kv_cache_gib;
-  std::optional<DType> kv_dtype;  // kF16, kBF16 or kF32; absent: f32 for unquantised weights, else f16
+  std::optional<DType> kv_dtype;  // kF16, kBF16, kF32 or kQ8_0; absent: f32 for unquantised weights, else f16
 
   bool prefix_cache = true;
 

@@ -37,8 +37,8 @@ constexpr int kKeys = 64;
 constexpr int kVectors = kKeys / 16;
 static_assert(kChunkKeys % kKeys == 0);
 
-template <class T>
-using Rows = TileRows<T, kKeys>;
+template <class Row>
+using Rows = TileRows<Row, kKeys>;
 
 inline __m512bh as_bf16(__m512i x) { return reinterpret_cast<__m512bh>(x); }
 inline __m512 dot(__m512 sum, __m512i a, __m512i b) { return _mm512_dpbf16_ps(sum, as_bf16(a), as_bf16(b)); }
@@ -46,12 +46,29 @@ inline __m512i to_bf16(__m512 low, __m512 high) { return reinterpret_cast<__m512
 inline __m512i load(const void* p) { return _mm512_load_si512(p); }
 inline __m512i spread(Pair x) { return _mm512_set1_epi32(static_cast<int>(x)); }
 
-// 32 elements as bf16; those not in `present` are zero and not read.
-inline __m512i load_32(const BFloat* p, __mmask32 present) { return _mm512_maskz_loadu_epi16(present, p); }
-inline __m512i load_32(const Half* p, __mmask32 present) {
-  const __m256i low = _mm256_maskz_loadu_epi16(static_cast<__mmask16>(present), p);
-  const __m256i high = _mm256_maskz_loadu_epi16(static_cast<__mmask16>(present >> 16), p + 16);
+// 32 elements of a row from `d` on, as bf16; those not in `present` are zero and not read.
+inline __m512i load_32(const BFloat* row, int d, __mmask32 present) {
+  return _mm512_maskz_loadu_epi16(present, row + d);
+}
+inline __m512i load_32(const Half* row, int d, __mmask32 present) {
+  const __m256i low = _mm256_maskz_loadu_epi16(static_cast<__mmask16>(present), row + d);
+  const __m256i high = _mm256_maskz_loadu_epi16(static_cast<__mmask16>(present >> 16), row + d + 16);
   return to_bf16(_mm512_cvtph_ps(low), _mm512_cvtph_ps(high));
+}
+inline __m512i load_32(Q8Row row, int d, __mmask32 present) {
+  const __m256i quants = _mm256_maskz_loadu_epi8(present, row.quants + d);
+  const __m512 scale = _mm512_set1_ps(Octet::to_float(row.scales[d / kQ8Block]));
+  const __m512 low = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm256_castsi256_si128(quants)));
+  const __m512 high = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm256_extracti128_si256(quants, 1)));
+  return to_bf16(_mm512_mul_ps(low, scale), _mm512_mul_ps(high, scale));
+}
+template <class T>
+void prefetch_32(const T* row, int d) {
+  _mm_prefetch(reinterpret_cast<const char*>(row + d), _MM_HINT_T0);
+}
+inline void prefetch_32(Q8Row row, int d) {
+  prefetch_32(row.quants, d);
+  if (d == 0) prefetch_32(row.scales, 0);
 }
 inline __mmask32 first_32(int n) { return n >= 32 ? 0xFFFFFFFFU : (1U << n) - 1U; }
 
@@ -83,19 +100,19 @@ inline void transpose_16(const __m512i* rows, int n, Pair* out) {
 }
 
 // Names rows past the end of a tile, so that nobody need ask: they are read and masked, or only fetched.
-template <class T>
-void repeat_rows(const Rows<T>& before, Rows<T>& tile) {
-  const Rows<T>& from = tile.n > 0 ? tile : before;
-  const T* key = from.keys[from.n - 1];
-  const T* value = from.values[from.n - 1];
+template <class Row>
+void repeat_rows(const Rows<Row>& before, Rows<Row>& tile) {
+  const Rows<Row>& from = tile.n > 0 ? tile : before;
+  const Row key = from.keys[from.n - 1];
+  const Row value = from.values[from.n - 1];
   std::fill(tile.keys + tile.n, tile.keys + kKeys, key);
   std::fill(tile.values + tile.n, tile.values + kKeys, value);
 }
 
 // Keys [dim / 2][kKeys]; past the tile's n some repeats, whose scores are masked, then what was there. Meanwhile
 // fetches the tile `ahead`: blocks lie anywhere, so the processor does not foresee them.
-template <class T>
-void pack_keys(const HeadShape& head, const Rows<T>& tile, const Rows<T>& ahead, Pair* out) {
+template <class Row>
+void pack_keys(const HeadShape& head, const Rows<Row>& tile, const Rows<Row>& ahead, Pair* out) {
   for (int d = 0; d < head.dim; d += 32, out += 16 * kKeys) {
     const __mmask32 present = first_32(head.dim - d);
     const int pairs = (head.dim - d) / 2;
@@ -103,8 +120,8 @@ void pack_keys(const HeadShape& head, const Rows<T>& tile, const Rows<T>& ahead,
       __m512i rows[16];
 #pragma GCC unroll 16
       for (int k = 0; k < 16; ++k) {
-        rows[k] = load_32(tile.keys[first + k] + d, present);
-        _mm_prefetch(reinterpret_cast<const char*>(ahead.keys[first + k] + d), _MM_HINT_T0);
+        rows[k] = load_32(tile.keys[first + k], d, present);
+        prefetch_32(ahead.keys[first + k], d);
       }
       transpose_16(rows, pairs, out + first);
     }
@@ -112,8 +129,8 @@ void pack_keys(const HeadShape& head, const Rows<T>& tile, const Rows<T>& ahead,
 }
 
 // Values [ceil(n / 2)][padded]; a missing last one is zero.
-template <class T>
-void pack_values(const HeadShape& head, const Rows<T>& tile, const Rows<T>& ahead, Pair* out) {
+template <class Row>
+void pack_values(const HeadShape& head, const Rows<Row>& tile, const Rows<Row>& ahead, Pair* out) {
   alignas(64) static constexpr std::uint16_t kLow[32] = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
                                                          8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
   const __m512i low = load(kLow);
@@ -122,10 +139,10 @@ void pack_values(const HeadShape& head, const Rows<T>& tile, const Rows<T>& ahea
     const __mmask32 present = first_32(head.dim - d);
     const bool both = d + 16 < head.padded;
     for (int k = 0; k < tile.n; k += 2) {
-      const __m512i a = load_32(tile.values[k] + d, present);
-      const __m512i b = load_32(tile.values[k + 1] + d, k + 1 < tile.n ? present : 0);
-      _mm_prefetch(reinterpret_cast<const char*>(ahead.values[k] + d), _MM_HINT_T0);
-      _mm_prefetch(reinterpret_cast<const char*>(ahead.values[k + 1] + d), _MM_HINT_T0);
+      const __m512i a = load_32(tile.values[k], d, present);
+      const __m512i b = load_32(tile.values[k + 1], d, k + 1 < tile.n ? present : 0);
+      prefetch_32(ahead.values[k], d);
+      prefetch_32(ahead.values[k + 1], d);
       Pair* to = out + k / 2 * head.padded;
       _mm512_store_si512(to, _mm512_permutex2var_epi16(a, low, b));
       if (both) _mm512_store_si512(to + 16, _mm512_permutex2var_epi16(a, high, b));
@@ -281,7 +298,7 @@ void add_values(const Pair* weights, const int* valid, int n, const Pair* values
 
 // Scratch: scaled queries [queries, padded / 2] in the room of [queries, padded] floats, states as Attend has them,
 // packed keys and values.
-template <class T>
+template <class Row>
 class AttendBf16 final {
  public:
   AttendBf16(const AttentionArgs& args, const AttentionItem& item, const AttentionItem* next, float* scratch)
@@ -321,12 +338,12 @@ class AttendBf16 final {
     queries_.start_chunk(states);
     const int first = chunk * kChunkKeys;
     const int end = queries_.position(num_queries_ - 1) + 1;
-    Rows<T> tiles[2];  // this one and the next
+    Rows<Row> tiles[2];  // this one and the next
     locate<Vec>(args_, item_, first, tiles[0]);
     repeat_rows(tiles[0], tiles[0]);
     for (int start = first, turn = 0; start < std::min(end, first + kChunkKeys); start += kKeys, turn ^= 1) {
-      const Rows<T>& tile = tiles[turn];
-      Rows<T>& ahead = tiles[turn ^ 1];
+      const Rows<Row>& tile = tiles[turn];
+      Rows<Row>& ahead = tiles[turn ^ 1];
       locate_ahead<Vec>(args_, item_, next_, start, ahead);
       repeat_rows(tile, ahead);
       pack_keys(head_, tile, ahead, keys_);
@@ -386,9 +403,10 @@ class AttendBf16 final {
 void attend_bf16(const AttentionArgs& args, const AttentionItem& item, const AttentionItem* next, float* scratch,
                  float* partials) {
   switch (args.kv.layout.dtype) {
-    case DType::kF16: return AttendBf16<Half>(args, item, next, scratch).run(partials);
-    case DType::kBF16: return AttendBf16<BFloat>(args, item, next, scratch).run(partials);
-    default: TANDEM_CHECK(false, "KV memory holds f32, f16 or bf16");
+    case DType::kF16: return AttendBf16<const Half*>(args, item, next, scratch).run(partials);
+    case DType::kBF16: return AttendBf16<const BFloat*>(args, item, next, scratch).run(partials);
+    case DType::kQ8_0: return AttendBf16<Q8Row>(args, item, next, scratch).run(partials);
+    default: TANDEM_CHECK(false, "KV memory holds f32, f16, bf16 or q8_0");
   }
 }
 

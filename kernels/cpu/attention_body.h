@@ -13,7 +13,7 @@
 
 namespace tandem::cpu {
 
-template <class V, class T>
+template <class V, class Row>
 class Attend final {
  public:
   Attend(const AttentionArgs& args, const AttentionItem& item, const AttentionItem* next, float* scratch)
@@ -39,11 +39,11 @@ class Attend final {
     queries_.start_chunk(states);
     const int first = chunk * kChunkKeys;
     const int end = queries_.position(num_queries_ - 1) + 1;
-    TileRows<T> tiles[2];  // this one and the next
+    TileRows<Row> tiles[2];  // this one and the next
     locate<V>(args_, item_, first, tiles[0]);
     for (int start = first, turn = 0; start < std::min(end, first + kChunkKeys); start += kTileKeys, turn ^= 1) {
-      const TileRows<T>& tile = tiles[turn];
-      TileRows<T>& ahead = tiles[turn ^ 1];
+      const TileRows<Row>& tile = tiles[turn];
+      TileRows<Row>& ahead = tiles[turn ^ 1];
       locate_ahead<V>(args_, item_, next_, start, ahead);
       if (num_queries_ < kWideQueries) {
         run_tile<false>(start, tile, tile.values, ahead, states);
@@ -56,9 +56,9 @@ class Attend final {
   }
 
   template <bool kWide, class U>
-  void run_tile(int start, const TileRows<T>& tile, const U* const* values, const TileRows<T>& ahead, float* states) {
+  void run_tile(int start, const TileRows<Row>& tile, const U* values, const TileRows<Row>& ahead, float* states) {
     for (int first = 0; first < num_queries_; first += 4) {
-      const TileRows<T>* once = first == 0 ? &ahead : nullptr;
+      const TileRows<Row>* once = first == 0 ? &ahead : nullptr;
       switch (std::min(4, num_queries_ - first)) {
         case 1: run_queries<kWide, U, 1>(first, start, tile, values, once, states); break;
         case 2: run_queries<kWide, U, 2>(first, start, tile, values, once, states); break;
@@ -69,7 +69,7 @@ class Attend final {
   }
 
   template <bool kWide, class U, int R>
-  void run_queries(int first, int start, const TileRows<T>& tile, const U* const* values, const TileRows<T>* ahead,
+  void run_queries(int first, int start, const TileRows<Row>& tile, const U* values, const TileRows<Row>* ahead,
                    float* states) {
     int valid[R];
     for (int r = 0; r < R; ++r) valid[r] = std::clamp(queries_.position(first + r) + 1 - start, 0, tile.n);
@@ -77,7 +77,7 @@ class Attend final {
     alignas(64) float scores[R * kTileKeys] = {};
     const float* q = scaled_ + first * head_.padded;
     if constexpr (!kWide) {
-      scores_by_dim<V, T, R>(head_, q, tile.keys, valid[R - 1], ahead, scores);
+      scores_by_dim<V, Row, R>(head_, q, tile.keys, valid[R - 1], ahead, scores);
     } else if constexpr (V::kRegisters >= 32 || R == 1) {
       scores_by_key<typename V::Native, R>(head_, q, wide_, scores);
     } else {  // 16 registers hold the sums of two queries

@@ -16,10 +16,11 @@ template <class V>
 void attend(const AttentionArgs& args, const AttentionItem& item, const AttentionItem* next, float* scratch,
             float* partials) {
   switch (args.kv.layout.dtype) {
-    case DType::kF16: return Attend<V, Half>(args, item, next, scratch).run(partials);
-    case DType::kBF16: return Attend<V, BFloat>(args, item, next, scratch).run(partials);
-    case DType::kF32: return Attend<V, float>(args, item, next, scratch).run(partials);
-    default: TANDEM_CHECK(false, "KV memory holds f32, f16 or bf16");
+    case DType::kF16: return Attend<V, const Half*>(args, item, next, scratch).run(partials);
+    case DType::kBF16: return Attend<V, const BFloat*>(args, item, next, scratch).run(partials);
+    case DType::kF32: return Attend<V, const float*>(args, item, next, scratch).run(partials);
+    case DType::kQ8_0: return Attend<V, Q8Row>(args, item, next, scratch).run(partials);
+    default: TANDEM_CHECK(false, "KV memory holds f32, f16, bf16 or q8_0");
   }
 }
 

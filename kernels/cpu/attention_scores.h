@@ -13,25 +13,25 @@ namespace tandem::cpu {
 
 // Scores of R queries and n keys as they lie in KV memory: s[r * kTileKeys + key]. Meanwhile fetches the tile
 // `ahead` (or null): blocks lie anywhere, so the processor does not foresee them.
-template <class V, class T, int R>
-void scores_by_dim(const HeadShape& head, const float* q, const T* const* keys, int n, const TileRows<T>* ahead,
+template <class V, class Row, int R>
+void scores_by_dim(const HeadShape& head, const float* q, const Row* keys, int n, const TileRows<Row>* ahead,
                    float* s) {
   for (int first = 0; first < n; first += 8) {
     __m256 sums[R][8];
     for (int k = 0; k < 8; ++k) {
       V acc[R];
       for (int r = 0; r < R; ++r) acc[r] = V::zero();
-      const T* key = keys[first + k < n ? first + k : n - 1];  // past the end a repeat, whose score is masked
+      const Row key = keys[first + k < n ? first + k : n - 1];  // past the end a repeat, whose score is masked
       if (ahead != nullptr && first + k < ahead->n) {
         prefetch<V>(ahead->keys[first + k], head.dim);
         prefetch<V>(ahead->values[first + k], head.dim);
       }
       for (int c = 0; c < head.full; ++c) {
-        const V x = V::load(key + 16 * c);
+        const V x = load_row<V>(key, 16 * c);
         for (int r = 0; r < R; ++r) acc[r] = V::fma(V::load(q + r * head.padded + 16 * c), x, acc[r]);
       }
       if (head.half_tail) {
-        const V x = V::load8(key + 16 * head.full);
+        const V x = load_row8<V>(key, 16 * head.full);
         for (int r = 0; r < R; ++r) acc[r] = V::fma(V::load(q + r * head.padded + 16 * head.full), x, acc[r]);
       }
       for (int r = 0; r < R; ++r) sums[r][k] = V::fold(acc[r]);

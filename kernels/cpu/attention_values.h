@@ -38,8 +38,8 @@ float softmax_update(float* s, int valid, float* sum, float* maximum) {
 
 // out[r] = out[r] * factor[r] + the sum of weight * value over the first n keys, in order, for C vectors of
 // dimensions from `dim` on (one of 8 when kTail).
-template <class V, class T, int R, int C, bool kTail>
-void add_values(const float* weights, int n, const T* const* values, int dim, std::int64_t state, float* out,
+template <class V, class Row, int R, int C, bool kTail>
+void add_values(const float* weights, int n, const Row* values, int dim, std::int64_t state, float* out,
                 const float* factor) {
   V acc[R][C];
 #pragma GCC unroll 4
@@ -51,11 +51,10 @@ void add_values(const float* weights, int n, const T* const* values, int dim, st
     V x[C];
 #pragma GCC unroll 4
     for (int c = 0; c < C; ++c) {
-      const T* value = values[k] + dim + 16 * c;
       if constexpr (kTail) {
-        x[c] = V::load8(value);
+        x[c] = load_row8<V>(values[k], dim + 16 * c);
       } else {
-        x[c] = V::load(value);
+        x[c] = load_row<V>(values[k], dim + 16 * c);
       }
     }
 #pragma GCC unroll 4
@@ -73,25 +72,25 @@ void add_values(const float* weights, int n, const T* const* values, int dim, st
 }
 
 // The same over all dimensions. Query r has valid[r] keys, ascending in r, and reads no value past them.
-template <class V, class T, int R>
-void add_values(const HeadShape& head, const float* weights, const int* valid, const T* const* values,
-                std::int64_t state, float* out, const float* factor) {
+template <class V, class Row, int R>
+void add_values(const HeadShape& head, const float* weights, const int* valid, const Row* values, std::int64_t state,
+                float* out, const float* factor) {
   constexpr int kBlock = V::kRegisters >= 32 || R == 1 ? 4 : 1;  // vectors of dimensions whose sums stay in registers
   int dim = 0;
   for (; dim + 16 * kBlock <= 16 * head.full; dim += 16 * kBlock) {
-    add_values<V, T, R, kBlock, false>(weights, valid[0], values, dim, state, out, factor);
+    add_values<V, Row, R, kBlock, false>(weights, valid[0], values, dim, state, out, factor);
   }
   for (; dim < 16 * head.full; dim += 16) {
-    add_values<V, T, R, 1, false>(weights, valid[0], values, dim, state, out, factor);
+    add_values<V, Row, R, 1, false>(weights, valid[0], values, dim, state, out, factor);
   }
-  if (head.half_tail) add_values<V, T, R, 1, true>(weights, valid[0], values, dim, state, out, factor);
+  if (head.half_tail) add_values<V, Row, R, 1, true>(weights, valid[0], values, dim, state, out, factor);
   if constexpr (R > 1) {
     constexpr float kSame = 1.0F;
     for (int r = 1; r < R; ++r) {
       const int rest = valid[r] - valid[0];
       if (rest == 0) continue;
-      add_values<V, T, 1>(head, weights + r * kTileKeys + valid[0], &rest, values + valid[0], state, out + r * state,
-                          &kSame);
+      add_values<V, Row, 1>(head, weights + r * kTileKeys + valid[0], &rest, values + valid[0], state, out + r * state,
+                            &kSame);
     }
   }
 }

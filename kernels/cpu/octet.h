@@ -1,8 +1,10 @@
-// Eight float lanes in an AVX register, and their conversions from and to the 16-bit floats of KV memory. What both
+// Eight float lanes in an AVX register, and their conversions from and to the elements of KV memory. What both
 // vec_avx2.h and vec_avx512.h are made of where a full vector brings nothing.
 #pragma once
 
 #include <immintrin.h>
+
+#include <cstdint>
 
 #include "kernels/cpu/elements.h"
 
@@ -27,6 +29,14 @@ struct Octet {
     const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
     return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16))};
   }
+  TANDEM_VEC Octet load(const std::int8_t* p) {
+    return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))))};
+  }
+  TANDEM_VEC float to_float(Half x) { return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(x.bits))); }
+  TANDEM_VEC Half to_half(float x) {
+    const __m128i bits = _mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT);
+    return {static_cast<std::uint16_t>(_mm_cvtsi128_si32(bits))};
+  }
   // Stores round to nearest even; a NaN stays one.
   TANDEM_VEC void store(float* p, Octet a) { _mm256_storeu_ps(p, a.v); }
   TANDEM_VEC void store(Half* p, Octet a) {
@@ -43,7 +53,14 @@ struct Octet {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(packed));
   }
   TANDEM_VEC Octet fma(Octet a, Octet b, Octet c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
+  // For lanes in [-127, 127].
+  TANDEM_VEC void store(std::int8_t* p, Octet a) {
+    const __m256i wide = _mm256_cvtps_epi32(a.v);
+    const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(wide), _mm256_extracti128_si256(wide, 1));
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(words, words));
+  }
   friend Octet operator+(Octet a, Octet b) __attribute__((always_inline)) { return {_mm256_add_ps(a.v, b.v)}; }
+  friend Octet operator*(Octet a, Octet b) __attribute__((always_inline)) { return {_mm256_mul_ps(a.v, b.v)}; }
 };
 
 }  // namespace tandem::cpu

@@ -32,6 +32,10 @@ struct Vec {
     const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16))};
   }
+  TANDEM_VEC Vec load(const std::int8_t* p) {
+    const __m128i quants = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(quants))};
+  }
   // The first 8 lanes; the others are zero.
   template <class T>
   TANDEM_VEC Vec load8(const T* p) {

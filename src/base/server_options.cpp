@@ -44,7 +44,8 @@ void add_pool(ServerConfig& c, OptionTable& table) {
                     "size of the KV pool in tokens; auto: from the memory that is free");
   table.add_real("kv-cache-gib", c.kv_cache_gib, "auto", 0.001, 65536, "size of the KV pool in GiB instead");
   table.add_choice<std::optional<DType>>(
-      "kv-dtype", c.kv_dtype, {{"auto", {}}, {"f16", DType::kF16}, {"bf16", DType::kBF16}, {"f32", DType::kF32}},
+      "kv-dtype", c.kv_dtype,
+      {{"auto", {}}, {"f16", DType::kF16}, {"bf16", DType::kBF16}, {"f32", DType::kF32}, {"q8_0", DType::kQ8_0}},
       "element type of keys and values in the pool; auto: f32 when the weights are unquantised, else f16");
   table.add_flag("prefix-cache", c.prefix_cache, "keep the blocks of ended sequences for prompts that begin alike");
 }

@@ -89,6 +89,28 @@ Floats attend(const World& world, const std::vector<Part>& parts, Isa isa, Team&
   return out;
 }
 
+// What KV memory holds for a head's row. q8_0: a scale per 32 values, f16, and quants of the scale as rounded.
+std::vector<double> held(DType dtype, std::span<const float> row) {
+  std::vector<double> out;
+  float scale = 0.0F;
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    if (dtype != DType::kQ8_0) {
+      out.push_back(reference::through(dtype, row[i]));
+      continue;
+    }
+    if (i % 32 == 0) {
+      float largest = 0.0F;
+      for (const float x : row.subspan(i, std::min<std::size_t>(32, row.size() - i))) {
+        largest = std::max(largest, std::fabs(x));
+      }
+      scale = static_cast<float>(reference::from_f16(reference::to_f16(largest / 127.0F)));
+    }
+    const double quant = scale > 0.0F ? std::nearbyint(row[i] / scale) : 0.0F;
+    out.push_back(std::clamp(quant, -127.0, 127.0) * double{scale});
+  }
+  return out;
+}
+
 // BF16 dot products round queries, keys, values and weights; f32 KV never meets them.
 bool rounds_to_bf16(Isa isa, DType kv) { return isa == Isa::kAvx512Bf16 && kv != DType::kF32; }
 
@@ -132,11 +154,13 @@ void check_part(const World& world, const Part& part, Isa isa, std::span<const f
     std::vector<std::vector<double>> values(static_cast<std::size_t>(end));
     for (std::int32_t t = 0; t < end; ++t) {
       const float* key = all.data() + t * shape.cols() + std::int64_t{shape.heads + h} * shape.dim;
-      for (std::int32_t d = 0; d < shape.dim; ++d) {
-        const float value = key[shape.kv_heads * shape.dim + d];
-        keys[static_cast<std::size_t>(t)].push_back(rounded(reference::through(shape.dtype, key[d])));
-        values[static_cast<std::size_t>(t)].push_back(rounded(reference::through(shape.dtype, value)));
-      }
+      const auto row_held = [&](const float* row) {
+        std::vector<double> row_values = held(shape.dtype, {row, static_cast<std::size_t>(shape.dim)});
+        for (double& x : row_values) x = rounded(x);
+        return row_values;
+      };
+      keys[static_cast<std::size_t>(t)] = row_held(key);
+      values[static_cast<std::size_t>(t)] = row_held(key + std::int64_t{shape.kv_heads} * shape.dim);
     }
     const std::int32_t group = shape.heads / shape.kv_heads;
     for (std::int32_t row = 0; row < part.rows; ++row) {
@@ -161,9 +185,10 @@ TEST(Attention, agrees_with_double_precision_for_every_shape_and_kv_type) {
   std::mt19937 rng(1);
   const auto team = reference::make_team(1);
   const std::vector<Shape> shapes = {
-      {2, 2, 16, 16, DType::kF16},  {9, 3, 64, 16, DType::kF16}, {8, 1, 80, 32, DType::kBF16},
-      {4, 1, 128, 16, DType::kF32}, {3, 1, 40, 32, DType::kF16}, {2, 1, 24, 7, DType::kBF16},
-      {1, 1, 256, 16, DType::kF32}, {8, 1, 8, 48, DType::kF32},  {14, 2, 96, 16, DType::kBF16}};
+      {2, 2, 16, 16, DType::kF16},  {9, 3, 64, 16, DType::kF16},  {8, 1, 80, 32, DType::kBF16},
+      {4, 1, 128, 16, DType::kF32}, {3, 1, 40, 32, DType::kF16},  {2, 1, 24, 7, DType::kBF16},
+      {1, 1, 256, 16, DType::kF32}, {8, 1, 8, 48, DType::kF32},   {14, 2, 96, 16, DType::kBF16},
+      {9, 3, 64, 16, DType::kQ8_0}, {3, 1, 40, 32, DType::kQ8_0}, {2, 1, 24, 8, DType::kQ8_0}};
   for (const Shape& shape : shapes) {
     World world(shape, {1, 17, 290, 70}, rng);
     const std::vector<Part> parts = {{0, 0, 1}, {1, 3, 14}, {2, 250, 40}, {3, 69, 1}, {2, 283, 2}, {3, 0, 33}};
@@ -188,7 +213,8 @@ TEST(Attention, gives_a_row_the_same_bits_however_the_prompt_is_cut) {
   std::mt19937 rng(2);
   const auto one = reference::make_team(1);
   const auto two = reference::make_team(2);
-  for (const Shape& shape : {Shape{}, Shape{8, 1, 80, 32, DType::kBF16}, Shape{2, 2, 16, 16, DType::kF32}}) {
+  for (const Shape& shape : {Shape{}, Shape{8, 1, 80, 32, DType::kBF16}, Shape{2, 2, 16, 16, DType::kF32},
+                             Shape{3, 1, 40, 16, DType::kQ8_0}}) {
     World world(shape, {600}, rng);
     const auto row_size = static_cast<std::ptrdiff_t>(shape.heads * shape.dim);
     for (const Isa isa : reference::isas()) {
@@ -216,7 +242,7 @@ TEST(Attention, gives_a_row_the_same_bits_alone_and_in_a_ragged_batch) {
   std::mt19937 rng(3);
   const auto one = reference::make_team(1);
   const auto two = reference::make_team(2);
-  for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32}) {
+  for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32, DType::kQ8_0}) {
     World world(Shape{.dtype = dtype}, {700, 1, 300, 513, 40}, rng);
     const std::vector<Part> parts = {{0, 699, 1}, {1, 0, 1}, {2, 200, 100}, {3, 512, 1}, {4, 0, 40}, {0, 500, 3}};
     for (const Isa isa : reference::isas()) {
@@ -257,22 +283,27 @@ TEST(Attention, keeps_the_sign_of_a_zero_whatever_rows_stand_beside) {
 // A NaN or infinity in one row's own key and value must not reach the rows before it, in the same tile or not.
 TEST(Attention, keeps_later_rows_out_of_earlier_ones) {
   std::mt19937 rng(4);
-  World world(Shape{}, {80}, rng);
   const auto team = reference::make_team(1);
-  World poisoned = world;
-  const auto cols = static_cast<std::size_t>(world.shape.cols());
-  for (std::size_t i = 0; i < cols; ++i) {
-    const float bad = i % 2 == 0 ? std::numeric_limits<float>::quiet_NaN() : std::numeric_limits<float>::infinity();
-    poisoned.sequences[0][50 * cols + i] = bad;
-  }
-  const auto before = static_cast<std::ptrdiff_t>(50 * world.shape.heads * world.shape.dim);
-  for (const Isa isa : reference::isas()) {
-    for (const std::int32_t first : {0, 47}) {
-      const Floats want = attend(world, {{0, first, 80 - first}}, isa, *team);
-      const Floats got = attend(poisoned, {{0, first, 80 - first}}, isa, *team);
-      const std::ptrdiff_t size = before - first * world.shape.heads * world.shape.dim;
-      const Floats got_before(got.begin(), got.begin() + size);
-      EXPECT_TRUE(reference::same_bits(got_before, Floats(want.begin(), want.begin() + size)));
+  for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32, DType::kQ8_0}) {
+    World world(Shape{.dtype = dtype}, {80}, rng);
+    for (const std::size_t bad_row : {50U, 63U, 64U}) {
+      World poisoned = world;
+      const auto cols = static_cast<std::size_t>(world.shape.cols());
+      for (std::size_t i = 0; i < cols; ++i) {
+        const float bad = i % 2 == 0 ? std::numeric_limits<float>::quiet_NaN() : std::numeric_limits<float>::infinity();
+        poisoned.sequences[0][bad_row * cols + i] = bad;
+      }
+      const auto row_size = static_cast<std::ptrdiff_t>(world.shape.heads * world.shape.dim);
+      for (const Isa isa : reference::isas()) {
+        for (const std::int32_t first : {0, 47}) {
+          const Floats want = attend(world, {{0, first, 80 - first}}, isa, *team);
+          const Floats got = attend(poisoned, {{0, first, 80 - first}}, isa, *team);
+          const std::ptrdiff_t size = (static_cast<std::ptrdiff_t>(bad_row) - first) * row_size;
+          const Floats got_before(got.begin(), got.begin() + size);
+          EXPECT_TRUE(reference::same_bits(got_before, Floats(want.begin(), want.begin() + size)));
+          EXPECT_TRUE(std::isnan(got[static_cast<std::size_t>(size)])) << "the test has lost its subject";
+        }
+      }
     }
   }
 }
@@ -335,6 +366,50 @@ TEST(KvWrite, rounds_to_nearest_even_at_the_place_of_the_layout) {
   }
 }
 
+TEST(KvWrite, quantises_with_a_scale_for_every_32_values) {
+  std::mt19937 rng(9);
+  constexpr std::int32_t kDim = 72;  // blocks of 32, 32 and 8
+  constexpr std::int32_t kScales = 3;
+  constexpr std::int32_t kTokens = 8;
+  const KvLayout layout{DType::kQ8_0, 2, 2, kDim, kTokens};
+  constexpr std::int64_t kHead = kTokens * (kDim + 2 * kScales);
+  EXPECT_EQ(layout.block_bytes(), (2 * 2 * 2 * kHead + 63) / 64 * 64);
+  const std::int64_t cols = std::int64_t{4 + 2 * 2} * kDim;
+  Floats qkv = reference::random_floats(3 * cols, rng, 2.0F);
+  std::fill_n(qkv.begin() + 4 * kDim, 32, 0.0F);           // a scale of 0
+  std::fill_n(qkv.begin() + 4 * kDim + 32, 32, 2e-9F);     // one that f16 rounds to 0
+  const Floats ties = {127.0F, 0.5F, 1.5F, -2.5F, -126.5F};  // a scale of 1
+  std::copy(ties.begin(), ties.end(), qkv.begin() + 5 * kDim);
+  const std::vector<SequenceRows> sequences = {{0, 3, 6, 0}};
+  const std::vector<BlockId> blocks = {{2}, {0}};
+  const auto team = reference::make_team(1);
+  for (const Isa isa : reference::isas()) {
+    std::vector<std::byte> memory(static_cast<std::size_t>(3 * layout.block_bytes()), std::byte{0xFF});
+    ops_for(isa).kv_write({reference::view(qkv, 3, cols), 4, {memory.data(), layout}, 1, sequences, blocks}, *team);
+    for (const auto& [row, block, token] : {std::tuple{0, 2, 6}, {1, 2, 7}, {2, 0, 0}}) {
+      for (int plane = 0; plane < 2; ++plane) {
+        for (int h = 0; h < 2; ++h) {
+          // [block][layer][K, V][kv_head]: [token][dim] quants, then [token][3] scales
+          const std::int64_t head = block * layout.block_bytes() + ((2 + plane) * 2 + h) * kHead;
+          const auto* quants = reinterpret_cast<const std::int8_t*>(memory.data() + head + token * kDim);
+          const auto* scales =
+              reinterpret_cast<const std::uint16_t*>(memory.data() + head + kTokens * kDim) + token * kScales;
+          const std::span<const float> x(qkv.data() + row * cols + (4 + 2 * plane + h) * kDim, kDim);
+          const std::vector<double> want = held(DType::kQ8_0, x);
+          for (std::size_t d = 0; d < x.size(); ++d) {
+            const double scale = reference::from_f16(scales[d / 32]);
+            ASSERT_EQ(quants[d] * scale, want[d]) << name(isa) << " row " << row << " dim " << d;
+            const double most = scale > 0.0 ? 0.5000001 * scale : 3e-6;
+            ASSERT_LE(std::fabs(double{x[d]} - want[d]), most);
+          }
+        }
+      }
+    }
+    const std::int64_t bytes = 3 * 2 * 2 * (kDim + 2 * kScales);
+    EXPECT_LE(std::count_if(memory.begin(), memory.end(), [](std::byte b) { return b != std::byte{0xFF}; }), bytes);
+  }
+}
+
 TEST(KvWrite, keeps_a_nan_one) {
   for (const DType dtype : {DType::kF16, DType::kBF16}) {
     const KvLayout layout{dtype, 1, 1, 8, 16};
@@ -346,6 +421,26 @@ TEST(KvWrite, keeps_a_nan_one) {
       const auto team = reference::make_team(1);
       ops_for(isa).kv_write({reference::view(qkv, 1, 24), 1, {memory.data(), layout}, 0, sequences, blocks}, *team);
       EXPECT_TRUE(std::isnan(element(memory, dtype, 0)));
+    }
+  }
+}
+
+TEST(KvWrite, keeps_no_finite_value_beside_a_nan_or_an_infinity) {
+  const KvLayout layout{DType::kQ8_0, 1, 1, 8, 16};
+  for (const float bad : {-std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+    Floats qkv(24, 1.0F);
+    qkv[11] = bad;  // of the key
+    const std::vector<SequenceRows> sequences = {{0, 1, 0, 0}};
+    const std::vector<BlockId> blocks = {{0}};
+    for (const Isa isa : reference::isas()) {
+      std::vector<std::byte> memory(static_cast<std::size_t>(layout.block_bytes()));
+      const auto team = reference::make_team(1);
+      ops_for(isa).kv_write({reference::view(qkv, 1, 24), 1, {memory.data(), layout}, 0, sequences, blocks}, *team);
+      const auto* scales = reinterpret_cast<const std::uint16_t*>(memory.data() + 16 * 8);
+      for (int d = 0; d < 8; ++d) {
+        const auto quant = std::to_integer<int>(memory[static_cast<std::size_t>(d)]);
+        EXPECT_FALSE(std::isfinite(reference::from_f16(scales[0]) * quant));
+      }
     }
   }
 }
