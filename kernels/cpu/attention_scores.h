@@ -40,31 +40,42 @@ void scores_by_dim(const HeadShape& head, const float* q, const Row* keys, int n
   }
 }
 
-// The sum over lanes l, l + kStep, l + 2 kStep, ... of R queries and one register of keys, depth first.
-template <class N, int R, int kStep>
+// The sum over lanes l, l + kStep, l + 2 kStep, ... of R queries and K registers of keys, depth first.
+template <class N, int R, int K, int kStep>
 [[gnu::always_inline]] inline void lane_tree(const HeadShape& head, const float* q, const float* keys, int lane,
-                                             N* out) {
+                                             N (*out)[K]) {
   if constexpr (kStep == 16) {
-    for (int r = 0; r < R; ++r) out[r] = N::zero();
+    for (int r = 0; r < R; ++r) {
+      for (int k = 0; k < K; ++k) out[r][k] = N::zero();
+    }
     for (std::int64_t d = lane; d < head.padded; d += 16) {
-      const N x = N::load(keys + d * kTileKeys);
-      for (int r = 0; r < R; ++r) out[r] = N::fma(N::set(q[r * head.padded + d]), x, out[r]);
+      N x[K];
+      for (int k = 0; k < K; ++k) x[k] = N::load(keys + d * kTileKeys + k * N::kLanes);
+      for (int r = 0; r < R; ++r) {
+        const N y = N::set(q[r * head.padded + d]);
+        for (int k = 0; k < K; ++k) out[r][k] = N::fma(y, x[k], out[r][k]);
+      }
     }
   } else {
-    N other[R];
-    lane_tree<N, R, 2 * kStep>(head, q, keys, lane, out);
-    lane_tree<N, R, 2 * kStep>(head, q, keys, lane + kStep, other);
-    for (int r = 0; r < R; ++r) out[r] = out[r] + other[r];
+    N other[R][K];
+    lane_tree<N, R, K, 2 * kStep>(head, q, keys, lane, out);
+    lane_tree<N, R, K, 2 * kStep>(head, q, keys, lane + kStep, other);
+    for (int r = 0; r < R; ++r) {
+      for (int k = 0; k < K; ++k) out[r][k] = out[r][k] + other[r][k];
+    }
   }
 }
 
 // The same scores from transposed keys [padded dim][kTileKeys].
 template <class N, int R>
 void scores_by_key(const HeadShape& head, const float* q, const float* keys, float* s) {
-  for (int k = 0; k < kTileKeys; k += N::kLanes) {
-    N sums[R];
-    lane_tree<N, R, 1>(head, q, keys + k, 0, sums);
-    for (int r = 0; r < R; ++r) N::store(s + r * kTileKeys + k, sums[r]);
+  constexpr int K = 2;  // registers of keys that share a query's broadcast
+  for (int first = 0; first < kTileKeys; first += K * N::kLanes) {
+    N sums[R][K];
+    lane_tree<N, R, K, 1>(head, q, keys + first, 0, sums);
+    for (int r = 0; r < R; ++r) {
+      for (int k = 0; k < K; ++k) N::store(s + r * kTileKeys + first + k * N::kLanes, sums[r][k]);
+    }
   }
 }
 
