@@ -44,7 +44,7 @@ struct Named {
 constexpr Named kWeightTypes[] = {{"Q4_0", DType::kQ4_0}, {"Q4_1", DType::kQ4_1}, {"Q8_0", DType::kQ8_0},
                                   {"Q4_K", DType::kQ4_K}, {"Q6_K", DType::kQ6_K}, {"BF16", DType::kBF16},
                                   {"F16", DType::kF16},   {"F32", DType::kF32}};
-constexpr Named kKvTypes[] = {{"f16", DType::kF16}, {"bf16", DType::kBF16}};
+constexpr Named kKvTypes[] = {{"f16", DType::kF16}, {"bf16", DType::kBF16}, {"q8_0", DType::kQ8_0}};
 
 bool is_float(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16; }
 

@@ -109,8 +109,9 @@ TEST(Routes, know_paths_methods_and_keys) {
   EXPECT_FALSE(match_route("PO", "/v1/chat/completions").method_allowed);
   EXPECT_EQ(match_route("GET", "/v1/models/a/b%20c").model_id, "a/b c");
   EXPECT_EQ(match_route("GET", "/nope").route, Route::kUnknown);
-  EXPECT_FALSE(match_route("GET", "/health").needs_key);
-  EXPECT_TRUE(match_route("GET", "/version").needs_key);
+  EXPECT_EQ(match_route("GET", "/health").key, KeyNeed::kNone);
+  EXPECT_EQ(match_route("GET", "/version").key, KeyNeed::kAny);
+  EXPECT_EQ(match_route("POST", "/flush_cache").key, KeyNeed::kAdmin);
 
   const ApiKeys keys({"one", "two"});
   EXPECT_EQ(keys.match("bearer two"), 1U);

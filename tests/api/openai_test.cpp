@@ -65,7 +65,7 @@ TEST_F(OpenAiRequest, reads_every_field) {
   const auto call =
       chat(R"("temperature":0.5,"top_p":0.9,"top_k":40,"min_p":0.1,"repetition_penalty":1.1,"presence_penalty":-2,
     "frequency_penalty":2,"seed":-5,"max_tokens":9,"max_completion_tokens":7,"min_tokens":2,"n":3,"stop":["a","b"],"stop_token_ids":[3,4],
-    "ignore_eos":true,"include_stop_str_in_output":true,"skip_special_tokens":false,"logprobs":true,"top_logprobs":4,"stream":true,
+    "ignore_eos":true,"cache_salt":"tenant","cache_prompt":false,"include_stop_str_in_output":true,"skip_special_tokens":false,"logprobs":true,"top_logprobs":4,"stream":true,
     "stream_options":{"include_usage":true},"logit_bias":{"5":-100,"7":1.5},"priority":-3,"chat_template_kwargs":{"x":1},
     "add_generation_prompt":false,"user":5,"metadata":[],"model":"org/model","response_format":{"type":"text"},"tools":[],"tool_choice":"none")");
   ASSERT_TRUE(call.ok()) << message(call.status());
@@ -85,6 +85,8 @@ TEST_F(OpenAiRequest, reads_every_field) {
   EXPECT_EQ(request.stopping.min_tokens, 2U);
   EXPECT_EQ(request.stopping.stop, (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(request.stopping.stop_token_ids, (std::vector<TokenId>{3, 4}));
+  EXPECT_EQ(request.cache_salt, "tenant");
+  EXPECT_FALSE(request.use_prefix_cache);
   EXPECT_TRUE(request.stopping.ignore_eos && request.stopping.include_stop_text && request.show_control_tokens);
   EXPECT_EQ(request.num_choices, 3U);
   EXPECT_EQ(request.top_logprobs, 4U);
@@ -123,7 +125,8 @@ TEST_F(OpenAiRequest, refuses_values_outside_their_range_and_names_the_field) {
        {"{\"type\":\"json_object\"}", "[]", "5", "\"x\"", "{\"type\":\"json_schema\",\"json_schema\":{}}"}},
       {"model", {"5", "true", "[]", "{}"}},
       {"guided_json", {"{\"a\":1}"}},
-      {"cache_salt", {"\"s\""}},
+      {"cache_salt", {"5", "[]"}},
+      {"cache_prompt", {"\"yes\"", "1"}},
       {"echo", {"true"}},
       {"min_tokens", {"-1", "\"x\""}},
       {"chat_template_kwargs", {"[]"}},
