@@ -88,6 +88,18 @@ absl::StatusOr<KvPoolUsage> read_kv_usage(std::span<const std::byte> ledger) {
   return usage;
 }
 
+absl::StatusOr<KvFreeRuns> read_free_runs(std::span<const std::byte> ledger) {
+  TANDEM_ASSIGN(const Ledger view, Ledger::open({const_cast<std::byte*>(ledger.data()), ledger.size()}));
+  KvFreeRuns runs;
+  std::uint32_t length = 0;
+  for (std::uint32_t i = 0; i < view.num_blocks(); ++i) {
+    length = view.word(i).state == BlockState::kFree ? length + 1 : 0;
+    if (length == 1) ++runs.num_runs;
+    runs.longest = std::max(runs.longest, length);
+  }
+  return runs;
+}
+
 // ---- the pool ------------------------------------------------------------------------------------
 
 struct LedgerPool::Account {

@@ -35,6 +35,12 @@ std::size_t ledger_bytes(std::uint32_t num_blocks);
 absl::Status init_ledger(std::span<std::byte> ledger, std::uint32_t num_blocks);
 // What the words say now; a snapshot for metrics that any process may take. Reads every word.
 absl::StatusOr<KvPoolUsage> read_kv_usage(std::span<const std::byte> ledger);
+// Fragmentation, in the same way: runs of free blocks that lie side by side.
+struct KvFreeRuns {
+  std::uint32_t num_runs = 0;
+  std::uint32_t longest = 0;
+};
+absl::StatusOr<KvFreeRuns> read_free_runs(std::span<const std::byte> ledger);
 
 class LedgerPool final : public KvPool {
   struct Key {};  // makes the constructor create_kv_pool's alone

@@ -34,6 +34,7 @@ constexpr int kTickMs = 1000;
 
 struct Peer {
   FileDescriptor socket;
+  int pid = 0;
   bool waits = false;  // for a region that another peer fills; it owes us silence
 };
 
@@ -127,13 +128,14 @@ void Owner::accept_peer() {
     accepting_ = false;
     return;
   }
-  if (const absl::Status status = owner_wire::check_peer_user(socket); !status.ok()) return refuse(socket, status);
+  const absl::StatusOr<int> pid = owner_wire::check_peer(socket);
+  if (!pid.ok()) return refuse(socket, pid.status());
   if (peers_.size() >= kMaxOwnerPeers) {
     return refuse(socket, absl::ResourceExhaustedError(fmt::format("the owner has {} peers already", peers_.size())));
   }
   const PeerId id = next_peer_++;
   if (const absl::Status status = watch(socket.get(), id); !status.ok()) return refuse(socket, status);
-  peers_[id].socket = std::move(socket);
+  peers_[id] = {.socket = std::move(socket), .pid = *pid};
   report(fmt::format("peer {} came", id));
 }
 
@@ -303,7 +305,8 @@ void Owner::send_stat(PeerId id) {
   std::memcpy(message.data(), &head, sizeof(head));
   std::byte* out = message.data() + sizeof(head);
   for (const auto& [name, region] : regions_) {
-    owner_wire::RegionRecord record{.bytes = region.bytes, .state = static_cast<std::uint64_t>(region.state)};
+    owner_wire::RegionRecord record{.bytes = region.bytes, .state = static_cast<std::uint32_t>(region.state)};
+    if (const auto filler = peers_.find(region.filler); filler != peers_.end()) record.filler_pid = filler->second.pid;
     owner_wire::set_field(record.name, name);
     std::memcpy(out, &record, sizeof(record));
     out += sizeof(record);

@@ -59,7 +59,7 @@ absl::StatusOr<OwnerClient> OwnerClient::connect(const std::string& address, std
     FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!socket.valid()) return errno_status("open a socket to the owner");
     if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&where.socket), where.length) == 0) {
-      TANDEM_TRY(owner_wire::check_peer_user(socket));
+      TANDEM_TRY(owner_wire::check_peer(socket).status());
       return OwnerClient(std::move(socket));
     }
     const bool may_come = errno == ECONNREFUSED || errno == ENOENT || errno == EAGAIN || errno == EINTR;
@@ -128,7 +128,8 @@ absl::StatusOr<OwnerClient::Answer> OwnerClient::call(std::uint32_t verb, std::s
     std::memcpy(&record, bytes.data() + sizeof(reply) + i * sizeof(record), sizeof(record));
     answer.regions.push_back({.name = std::string(owner_wire::field_text(record.name)),
                               .bytes = record.bytes,
-                              .state = static_cast<RegionState>(record.state)});
+                              .state = static_cast<RegionState>(record.state),
+                              .filler_pid = record.filler_pid});
   }
   return answer;
 }
@@ -150,6 +151,13 @@ absl::Status OwnerClient::publish(std::string_view name, Seal seal) {
 absl::Status OwnerClient::drop(std::string_view name) {
   TANDEM_TRY(owner_wire::check_name(name));
   return call(static_cast<std::uint32_t>(Verb::kDrop), name, 0, kAnswerTimeout).status();
+}
+
+bool OwnerClient::closed() const {
+  if (!socket_.valid()) return true;
+  // It says nothing without being asked, so that whatever there is to read is the end.
+  pollfd ready = {.fd = socket_.get(), .events = POLLIN, .revents = 0};
+  return ::poll(&ready, 1, 0) > 0;
 }
 
 absl::StatusOr<std::vector<RegionInfo>> OwnerClient::stat() {

@@ -30,6 +30,7 @@ struct RegionInfo {
   std::string name;
   std::size_t bytes = 0;
   RegionState state = RegionState::kFilling;
+  int filler_pid = 0;  // of the process that fills it
 };
 
 class OwnerClient final {
@@ -48,6 +49,11 @@ class OwnerClient final {
   // another process fills it.
   absl::Status drop(std::string_view name);
   absl::StatusOr<std::vector<RegionInfo>> stat();
+
+  // Readable once the owner has closed the connection; nothing else comes unasked. -1: it is closed on this side too.
+  int fd() const { return socket_.get(); }
+  // Whether the owner is gone, or this connection to it. Does not wait.
+  bool closed() const;
 
  private:
   struct Answer;

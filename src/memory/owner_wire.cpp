@@ -68,7 +68,7 @@ absl::Status send_message(const FileDescriptor& socket, std::span<const std::byt
   return absl::OkStatus();
 }
 
-absl::Status check_peer_user(const FileDescriptor& socket) {
+absl::StatusOr<int> check_peer(const FileDescriptor& socket) {
   ucred peer = {};
   socklen_t length = sizeof(peer);
   if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) {
@@ -79,7 +79,7 @@ absl::Status check_peer_user(const FileDescriptor& socket) {
         fmt::format("the other end of the owner's socket runs as user {}, this process as {}; both must be the same",
                     peer.uid, ::geteuid()));
   }
-  return absl::OkStatus();
+  return peer.pid;
 }
 
 }  // namespace tandem::owner_wire

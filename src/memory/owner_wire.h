@@ -16,7 +16,7 @@
 
 namespace tandem::owner_wire {
 
-inline constexpr std::uint32_t kMagic = 0x54444f31;
+inline constexpr std::uint32_t kMagic = 0x54444f32;
 inline constexpr std::size_t kMaxNameBytes = 63;
 
 enum class Verb : std::uint32_t { kAttach = 1, kPublish = 2, kDrop = 3, kStat = 4 };
@@ -40,7 +40,8 @@ struct Answer {
 
 struct RegionRecord {
   std::uint64_t bytes = 0;
-  std::uint64_t state = 0;  // RegionState
+  std::uint32_t state = 0;  // RegionState
+  std::int32_t filler_pid = 0;
   char name[kMaxNameBytes + 1] = {};
 };
 
@@ -65,7 +66,7 @@ absl::StatusOr<Address> parse_address(const std::string& address);
 // One message, with a descriptor when `fd` >= 0. Never blocks and raises no signal; errno_status on failure.
 absl::Status send_message(const FileDescriptor& socket, std::span<const std::byte> message, int fd);
 
-// Whether the process at the other end runs as this user.
-absl::Status check_peer_user(const FileDescriptor& socket);
+// The pid of the process at the other end. PermissionDenied: it runs as another user.
+absl::StatusOr<int> check_peer(const FileDescriptor& socket);
 
 }  // namespace tandem::owner_wire

@@ -55,6 +55,8 @@ absl::StatusOr<Mapping> map_weights(OwnerClient& owner, Backend& backend, Stream
 absl::Status run_worker(const WorkerOptions& options, Backend& backend, const std::function<bool()>& keep_going) {
   const std::int64_t start_us = steady_now_us();
   TANDEM_ASSIGN(OwnerClient owner, OwnerClient::connect(options.owner_address, kConnectTimeout));
+  // Before anything else, so that no front end hands out memory which this process may still write.
+  TANDEM_ASSIGN(const AttachedRegion life, owner.attach(worker_region(options.lane, options.epoch), 1, kAttachTimeout));
   TANDEM_ASSIGN(const auto stream, backend.open_stream(Share{}));
   TANDEM_ASSIGN(std::unique_ptr<ModelFile> model, open_model(options.model));
   const ModelSpec spec = model->spec();

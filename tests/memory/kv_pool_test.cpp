@@ -42,6 +42,24 @@ TEST(KvPool, hands_out_ascending_runs) {
   for (std::size_t i = 1; i < blocks.size(); ++i) EXPECT_EQ(blocks[i], blocks[i - 1] + 1);
 }
 
+TEST(KvPool, counts_the_runs_of_free_blocks) {
+  const TestLedger ledger(MemoryKind::kHeap, 10);
+  const auto runs = [&] { return read_free_runs(ledger.bytes()).value(); };
+  EXPECT_EQ(runs().num_runs, 1U);
+  EXPECT_EQ(runs().longest, 10U);
+  const auto pool = ledger.open();
+  std::vector<KvLease> leases;
+  for (std::uint64_t i = 0; i < 10; ++i) leases.push_back(pool->reserve(SequenceId{i}, 1, Phase::kDecode).value());
+  EXPECT_EQ(runs().num_runs, 0U);
+  EXPECT_EQ(runs().longest, 0U);
+  for (KvLease& lease : leases) {
+    const std::uint32_t block = lease.blocks()[0].value;
+    if (block == 0 || block == 4 || block == 5 || block == 9) lease = KvLease();
+  }
+  EXPECT_EQ(runs().num_runs, 3U);
+  EXPECT_EQ(runs().longest, 2U);
+}
+
 TEST(KvPool, keeps_the_decode_reserve_from_prefill) {
   const TestLedger ledger(MemoryKind::kHeap, 10);
   const auto pool = ledger.open(kSchedulerHolder, 3);

@@ -167,11 +167,23 @@ TEST(Owner, lists_and_drops_regions) {
   EXPECT_TRUE(regions[0].name == "a" && regions[0].bytes == 100 && regions[0].state == RegionState::kReady);
   EXPECT_TRUE(regions[1].name == "b" && regions[1].bytes == 200 && regions[1].state == RegionState::kSealed);
   EXPECT_TRUE(regions[2].name == "c" && regions[2].bytes == 300 && regions[2].state == RegionState::kFilling);
+  EXPECT_TRUE(regions[0].filler_pid == 0 && regions[2].filler_pid == ::getpid()) << "only of what is being filled";
   OwnerClient other = owner.client();
   EXPECT_TRUE(other.drop("b").ok());
   EXPECT_TRUE(client.drop("c").ok());
   EXPECT_EQ(client.stat()->size(), 1U);
   EXPECT_TRUE(other.attach("b", 500, kPatience)->must_fill) << "the name is free for another size";
+}
+
+TEST(Owner, its_end_shows_on_idle_connections) {
+  OwnerThread owner;
+  OwnerClient client = owner.client();
+  ASSERT_TRUE(client.stat().ok());
+  EXPECT_FALSE(client.closed());
+  EXPECT_TRUE(owner.stop().ok());
+  EXPECT_TRUE(client.closed());
+  EXPECT_TRUE(absl::IsUnavailable(client.stat().status()));
+  EXPECT_TRUE(client.closed());
 }
 
 TEST(Owner, bounds_its_peers_and_regions) {
