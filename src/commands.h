@@ -57,6 +57,12 @@ struct BenchKernelsOptions {
 };
 int bench_kernels_command(const BenchKernelsOptions& options);
 
+struct InspectOptions {
+  std::string owner_socket;
+  bool json = false;
+};
+int inspect_command(const InspectOptions& options);
+
 struct OwnerCommandOptions {
   std::string socket;
   int parent_pid = 0;  // 0: lives on its own

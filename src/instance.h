@@ -5,6 +5,7 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "api/output.h"
 #include "base/handles.h"
 #include "base/metrics.h"
+#include "instance_memory.h"
 #include "memory/kv_pool.h"
 #include "sched/child_process.h"
 #include "sched/scheduler.h"
@@ -48,17 +50,20 @@ class Instance final {
 
  private:
   Instance() = default;
-  // Also settles the options that depend on the model. Leaves the tokenizer in the making.
-  absl::Status load_model(ServerConfig& config);
-  absl::Status start_processes(const ServerConfig& config, const std::string& address, ChildProcess owner_process,
+  // Leaves the tokenizer in the making.
+  absl::Status load_model(const std::string& path);
+  absl::Status start_processes(ServerConfig config, const std::string& address, ChildProcess owner_process,
                                std::function<void()> on_fatal);
 
   std::string model_path_;
   ModelSpec spec_;
+  DType default_kv_dtype_ = DType::kF16;
+  std::string identity_;  // of the model
   std::future<absl::StatusOr<std::unique_ptr<Tokenizer>>> new_tokenizer_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<ChatTemplate> chat_template_;
   MetricRegistry metrics_;
+  std::optional<OwnerClient> server_right_;  // given up after all that writes to the regions is gone
   Mapping control_memory_;
   Mapping ledger_memory_;
   Mapping prefix_memory_;

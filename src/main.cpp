@@ -190,7 +190,13 @@ int run(int argc, char** argv) {
   BenchKernelsOptions bench_kernels_options;
   add_bench_kernels_flags(*bench_kernels, bench_kernels_options);
   add_bench_flags(*bench_kernels, bench_kernels_options);
-  CLI::App* owner = app.add_subcommand("owner", "the memory owner process (serve starts it)");
+  CLI::App* inspect = app.add_subcommand("inspect", "what an owner's memory holds: regions, KV blocks, lanes");
+  InspectOptions inspect_options;
+  inspect->add_option("--owner-socket", inspect_options.owner_socket, "where the owner listens: @name or a path")
+      ->required();
+  inspect->add_flag("--json", inspect_options.json, "JSON instead of tables");
+  CLI::App* owner =
+      app.add_subcommand("owner", "the memory owner process (serve starts one unless --owner-socket names it)");
   OwnerCommandOptions owner_options;
   owner->add_option("--socket", owner_options.socket, "where to listen: @name or a path")->required();
   add_process_flags(*owner, owner_options);
@@ -202,7 +208,8 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ExtrasError& error) {
     std::string unknown;
-    for (const CLI::App* part : {&app, serve, generate, score, bench, bench_engine, bench_kernels, owner, worker}) {
+    for (const CLI::App* part :
+         {&app, serve, generate, score, bench, bench_engine, bench_kernels, inspect, owner, worker}) {
       if (!part->remaining().empty()) unknown = part->remaining().front();
     }
     std::fprintf(stderr, "tandem: unknown argument \"%s\"%s\nRun with --help for more information.\n", unknown.c_str(),
@@ -210,9 +217,10 @@ int run(int argc, char** argv) {
     return kUsageError;
   } catch (const CLI::ParseError& error) {
     if (error.get_name() == "RequiredError" && argc > 1 && app.get_subcommands().empty() && argv[1][0] != '-') {
-      std::fprintf(stderr,
-                   "tandem: unknown command \"%s\"; the commands are serve, generate, score, bench, owner and worker\n",
-                   argv[1]);
+      std::fprintf(
+          stderr,
+          "tandem: unknown command \"%s\"; the commands are serve, generate, score, bench, inspect, owner and worker\n",
+          argv[1]);
       return kUsageError;
     }
     return app.exit(error) == 0 ? 0 : kUsageError;
@@ -228,6 +236,7 @@ int run(int argc, char** argv) {
   if (score->parsed()) return applied(score_flags) ? score_command(score_flags.config(), score_options) : kUsageError;
   if (bench_engine->parsed()) return bench_engine_command(bench_engine_options);
   if (bench_kernels->parsed()) return bench_kernels_command(bench_kernels_options);
+  if (inspect->parsed()) return inspect_command(inspect_options);
   if (owner->parsed()) return owner_command(owner_options);
   return worker_command(worker_options);
 }

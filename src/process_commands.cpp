@@ -26,11 +26,12 @@ bool die_with_parent(int parent_pid) {
 }
 
 // A terminal's Ctrl-C and a service manager's SIGTERM reach the whole group; the front end alone decides what they mean
-// and ends its children when it has drained. A process of its own takes SIGTERM as usual.
+// and ends its children when it has drained. A process of its own takes them as usual.
 void ignore_group_signals(int parent_pid) {
-  ::signal(SIGINT, SIG_IGN);
   ::signal(SIGPIPE, SIG_IGN);
-  if (parent_pid != 0) ::signal(SIGTERM, SIG_IGN);
+  if (parent_pid == 0) return;
+  ::signal(SIGINT, SIG_IGN);
+  ::signal(SIGTERM, SIG_IGN);
 }
 
 int report(const absl::Status& status, const char* what) {
@@ -50,6 +51,7 @@ int owner_command(const OwnerCommandOptions& options) {
     sigset_t terminate;
     ::sigemptyset(&terminate);
     ::sigaddset(&terminate, SIGTERM);
+    ::sigaddset(&terminate, SIGINT);
     ::sigprocmask(SIG_BLOCK, &terminate, nullptr);
     stop = FileDescriptor(::signalfd(-1, &terminate, SFD_CLOEXEC | SFD_NONBLOCK));
   }

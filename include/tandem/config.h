@@ -43,6 +43,7 @@ struct ServerConfig {
   std::optional<DType> kv_dtype;  // kF16, kBF16, kF32 or kQ8_0; absent: f32 for unquantised weights, else f16
 
   bool prefix_cache = true;
+  std::string owner_socket;  // of a running `tandem owner`; empty: one is started, and ends with the server
 
   // ---- scheduling
   std::optional<std::uint32_t> max_context_tokens;  // absent: the model's own limit

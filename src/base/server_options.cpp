@@ -48,6 +48,8 @@ void add_pool(ServerConfig& c, OptionTable& table) {
       {{"auto", {}}, {"f16", DType::kF16}, {"bf16", DType::kBF16}, {"f32", DType::kF32}, {"q8_0", DType::kQ8_0}},
       "element type of keys and values in the pool; auto: f32 when the weights are unquantised, else f16");
   table.add_flag("prefix-cache", c.prefix_cache, "keep the blocks of ended sequences for prompts that begin alike");
+  table.add_text("owner-socket", c.owner_socket,
+                 "@name or path of a running `tandem owner`, whose memory outlives this server; empty: start one");
 }
 
 void add_scheduling(ServerConfig& c, OptionTable& table) {

@@ -87,7 +87,9 @@ void Supervisor::run() {
 
 void Supervisor::watch_once(int timeout_ms) {
   std::vector<pollfd> watched{{stop_event_.get(), POLLIN, 0}};
+  const bool attached = !owner_.running() && trouble().empty();
   if (owner_.running()) watched.push_back({owner_.pidfd(), POLLIN, 0});
+  if (attached) watched.push_back({client_.fd(), POLLIN, 0});
   for (const Worker& worker : workers_) {
     if (worker.process.running()) watched.push_back({worker.process.pidfd(), POLLIN, 0});
   }
@@ -95,6 +97,7 @@ void Supervisor::watch_once(int timeout_ms) {
 
   std::string how;
   if (owner_.running() && owner_.wait(0, &how)) fail(fmt::format("the memory owner ended ({})", how));
+  if (attached && client_.closed()) fail("the memory owner ended (it closed the connection)");
   for (std::uint32_t index = 0; index < workers_.size() && trouble().empty(); ++index) {
     const LaneId lane{index};
     Worker& worker = workers_[index];
@@ -119,7 +122,7 @@ void Supervisor::check_ready(LaneId lane) {
   if (!polled.ok() || !*polled) return;  // a failed poll: the exit tells more
   worker.ready = true;
   worker.failures = 0;
-  if (worker.epoch > 1) {
+  if (worker.again) {
     TANDEM_LOG(kInfo, "worker {} is back after {} ms", lane.value, (steady_now_us() - worker.started_us) / 1000);
   }
   scheduler_->lane_up(lane, std::move(worker.port));
@@ -140,6 +143,7 @@ void Supervisor::handle_exit(LaneId lane, const std::string& how) {
     }
   }
   worker.ready = false;
+  worker.again = true;
   worker.retry_at_us = steady_now_us() + kRetryDelayUs * worker.failures;
 }
 

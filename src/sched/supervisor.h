@@ -60,6 +60,7 @@ class Supervisor final {
     std::int64_t retry_at_us = 0;  // when not running: not before this
     std::uint32_t failures = 0;  // starts in a row that never got ready
     bool ready = false;
+    bool again = false;  // an earlier life has ended here
   };
 
   absl::Status start_worker(LaneId lane);
