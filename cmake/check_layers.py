@@ -18,8 +18,8 @@ LAYERS = {
     "model": (4, {"model.h", "backend.h", "tokenizer.h"}),
     "text": (4, {"tokenizer.h", "request.h"}),
     "worker": (5, {"transport.h", "sampling.h", "backend.h", "model.h"}),
-    "sched": (5, {"request.h", "policy.h", "transport.h", "sampling.h", "kv_pool.h", "config.h"}),  # config.h: Placement
-    "api": (6, {"engine.h", "request.h", "tokenizer.h", "config.h"}),
+    "sched": (5, {"request.h", "placement.h", "policy.h", "transport.h", "sampling.h", "kv_pool.h", "config.h"}),  # config.h: Placement
+    "api": (6, {"engine.h", "placement.h", "request.h", "tokenizer.h", "config.h"}),
 }
 KERNELS = (7, {"backend.h"})
 # Parsing one of these costs seconds: .cpp files only.

@@ -144,6 +144,10 @@ absl::Status Instance::start_processes(ServerConfig config, const std::string& a
   TANDEM_ASSIGN(const std::unique_ptr<Backend> backend,
                 cpu::create_cpu_backend({config.isa, static_cast<int>(config.threads)}));
   const auto num_units = static_cast<std::uint16_t>(backend->info().num_units);
+  if (config.placement == Placement::kSemi && config.decode_units.value_or(0) >= num_units) {
+    return absl::InvalidArgumentError(
+        fmt::format("decode-units: {} of {} leave prefill none; write auto or less", *config.decode_units, num_units));
+  }
 
   TANDEM_ASSIGN(InstanceMemory memory,
                 open_instance_memory(config, address, {spec_, default_kv_dtype_, prefix_root(identity_, "")}));
@@ -179,6 +183,7 @@ absl::Status Instance::start_processes(ServerConfig config, const std::string& a
   SchedulerOptions scheduling;
   scheduling.placement = config.placement;
   scheduling.num_units = num_units;
+  scheduling.decode_units = config.decode_units;
   scheduling.max_running_sequences = config.max_running_sequences;
   scheduling.max_queued_sequences = config.max_queued_requests;
   scheduling.plan = {static_cast<std::uint32_t>(config.block_tokens), config.prefill_chunk_tokens,
@@ -203,6 +208,14 @@ absl::Status Instance::start_processes(ServerConfig config, const std::string& a
   options.default_ttft_ms = config.default_ttft_ms;
   options.default_tpot_ms = config.default_tpot_ms;
   options.trouble = [this] { return supervisor_->trouble(); };
+  options.placement = [this, placement = config.placement, num_units] {
+    return PlacementState{placement, num_units, scheduler_->decode_units(), supervisor_->lanes()};
+  };
+  options.set_placement = [this](const PlacementChange& change, PlacementDone done) {
+    if (change.decode_units) scheduler_->set_decode_units(*change.decode_units);
+    supervisor_->replace(change.replace, std::move(done));
+  };
+  options.end_placement_changes = [this] { supervisor_->stop_replacing(); };
   engine_ = std::make_unique<LocalEngine>(options, *tokenizer_, chat_template_.get(), *scheduler_, *output_, metrics_);
 
   scheduler_->start();

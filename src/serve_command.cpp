@@ -78,7 +78,7 @@ int serve_command(const ServerConfig& config) {
   }
   std::unique_ptr<GrpcServer> grpc;
   if (config.grpc_port) {
-    auto created = GrpcServer::create({config.host, *config.grpc_port, config.api_keys}, engine);
+    auto created = GrpcServer::create({config.host, *config.grpc_port, config.api_keys, config.admin_api_key}, engine);
     if (!created.ok()) {
       TANDEM_LOG(kError, "cannot start: {}", message(created.status()));
       return 1;

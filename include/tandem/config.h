@@ -22,6 +22,7 @@ struct ServerConfig {
 
   // ---- placement and compute
   Placement placement = Placement::kSemi;
+  std::optional<std::uint16_t> decode_units;  // cores of decode while both phases have work; absent: half
   std::uint32_t threads = 0;  // 0: every core this process may use
   std::string isa;            // "avx2", "avx512" or "avx512-bf16"; empty: the best the processor has
 

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "tandem/placement.h"
 #include "tandem/request.h"
 #include "tandem/tokenizer.h"
 #include "tandem/types.h"
@@ -100,6 +101,10 @@ class Engine {
   virtual void cancel(RequestId id) = 0;
   // Later requests find no prefix that was computed before.
   virtual void flush_prefix_cache() = 0;
+  // Shares hold from each lane's next step, workers are replaced with no request lost. `done` comes when all of it is
+  // in effect: InvalidArgument, Internal (a worker could not be replaced; the old one serves on), DeadlineExceeded.
+  virtual void set_placement(const PlacementChange& change, PlacementDone done) = 0;
+  virtual PlacementState placement() const = 0;
   virtual EngineState state() const = 0;
   virtual const ModelInfo& model() const = 0;
   virtual const Tokenizer& tokenizer() const = 0;

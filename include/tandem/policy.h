@@ -21,6 +21,7 @@ struct PlacementView {
   bool decode_lane_up = false;
   bool prefill_work = false;  // prompts are being read or could be
   bool decode_work = false;   // sequences are generating
+  std::optional<std::uint16_t> decode_units;  // of a split step; half of them when absent
 };
 
 // What a lane does in its next step: the phases whose work it takes, and with which share of the compute.
@@ -31,8 +32,11 @@ struct LaneDuty {
 };
 
 // Solo when one phase has no work (its lane gets every unit), split when both have; a lane that is down leaves
-// its work to the other. In fused placement one lane does both with everything.
+// its work to the other. In fused placement one lane does both with everything. A split leaves each lane a unit.
 LaneDuty lane_duty(const PlacementView& view, LaneId lane);
+
+// How many of the units decode gets in split steps, unless told otherwise.
+std::uint16_t default_decode_units(std::uint16_t num_units);
 
 struct QueueView {
   std::int32_t priority = 0;

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "api/placement.h"
+
 namespace tandem {
 
 void EngineCall::submit(ApiCall call) {
@@ -25,6 +27,15 @@ void EngineCall::submit(ApiCall call) {
       return;
     }
   }
+}
+
+void EngineCall::set_placement(std::string_view body) {
+  const absl::StatusOr<PlacementChange> change = parse_placement_change(body, engine_.placement());
+  if (!change.ok()) return push(change.status());
+  engine_.set_placement(*change, [self = shared_from_this()](const absl::Status& status) {
+    if (!status.ok()) return self->push(status);
+    self->push(BodyItem{.json = placement_json(self->engine_.placement())});
+  });
 }
 
 void EngineCall::push(Item item) {

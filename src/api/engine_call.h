@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -27,7 +28,7 @@ class EngineCall final : public std::enable_shared_from_this<EngineCall> {
     Event event;
   };
   struct BodyItem {
-    std::string json;  // a finished reply that needed no engine
+    std::string json;  // a finished reply that is no request's
   };
   // The parsed call comes before any event of its requests; a Status says that parsing or submitting failed.
   using Item = std::variant<ApiCall, PromptItem, BodyItem, absl::Status>;
@@ -36,6 +37,8 @@ class EngineCall final : public std::enable_shared_from_this<EngineCall> {
 
   // Submits every request of the call, in order; the first failure ends it. Any thread, once.
   void submit(ApiCall call);
+  // Changes the placement as the body says; the reply comes when that is in effect. Any thread, once.
+  void set_placement(std::string_view body);
   void push(Item item);
   // Moves out what has come since the last take. Connection's thread.
   std::vector<Item> take();

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "api/http_routes.h"
+#include "api/placement.h"
 #include "base/status.h"
 #include "fmt/core.h"
 #include "tandem/v1/inference.grpc.pb.h"
@@ -277,11 +278,69 @@ class InferenceService final : public v1::Inference::CallbackService {
   const ApiKeys keys_;
 };
 
+void write_placement(const PlacementState& from, v1::PlacementState& to) {
+  to.set_placement(from.placement == Placement::kSemi ? v1::PLACEMENT_SEMI : v1::PLACEMENT_FUSED);
+  to.set_num_units(from.num_units);
+  to.set_decode_units(from.decode_units);
+  for (const LaneReport& lane : from.lanes) {
+    v1::LaneState& added = *to.add_lanes();
+    added.set_name(lane.name);
+    added.set_up(lane.up);
+    added.set_epoch(lane.epoch);
+    added.set_restarts(lane.restarts);
+  }
+}
+
+class AdminService final : public v1::Admin::CallbackService {
+ public:
+  AdminService(Engine& engine, const std::vector<std::string>& keys) : engine_(engine), keys_(keys) {}
+
+  grpc::ServerUnaryReactor* GetPlacement(grpc::CallbackServerContext* context, const v1::GetPlacementRequest*,
+                                         v1::PlacementState* response) override {
+    if (!authorized(*context, keys_)) return refuse(*context);
+    write_placement(engine_.placement(), *response);
+    return finish(*context, absl::OkStatus());
+  }
+
+  grpc::ServerUnaryReactor* SetPlacement(grpc::CallbackServerContext* context, const v1::SetPlacementRequest* request,
+                                         v1::PlacementState* response) override {
+    if (!authorized(*context, keys_)) return refuse(*context);
+    std::optional<std::int64_t> decode_units;
+    if (request->has_decode_units()) decode_units = request->decode_units();
+    const auto change = make_placement_change(decode_units, {request->replace().begin(), request->replace().end()},
+                                              engine_.placement());
+    if (!change.ok()) return finish(*context, change.status());
+    // The response lives until Finish.
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    engine_.set_placement(*change, [this, reactor, response](const absl::Status& status) {
+      if (status.ok()) write_placement(engine_.placement(), *response);
+      reactor->Finish(to_grpc(status));
+    });
+    return reactor;
+  }
+
+ private:
+  static grpc::ServerUnaryReactor* finish(grpc::CallbackServerContext& context, const absl::Status& status) {
+    grpc::ServerUnaryReactor* reactor = context.DefaultReactor();
+    reactor->Finish(to_grpc(status));
+    return reactor;
+  }
+  static grpc::ServerUnaryReactor* refuse(grpc::CallbackServerContext& context) {
+    return finish(context, absl::UnauthenticatedError("a valid administrator's API key is needed"));
+  }
+
+  Engine& engine_;
+  const ApiKeys keys_;
+};
+
 }  // namespace
 
 struct GrpcServer::Impl {
-  Impl(Engine& engine, const std::vector<std::string>& keys) : service(engine, keys) {}
+  Impl(Engine& engine, const GrpcOptions& options)
+      : service(engine, options.api_keys),
+        admin(engine, options.admin_api_key.empty() ? options.api_keys : std::vector{options.admin_api_key}) {}
   InferenceService service;
+  AdminService admin;
   std::unique_ptr<grpc::Server> server;
   int port = 0;
   bool stopped = false;
@@ -294,12 +353,13 @@ GrpcServer::~GrpcServer() { stop(); }
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::create(const GrpcOptions& options, Engine& engine) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  auto impl = std::make_unique<Impl>(engine, options.api_keys);
+  auto impl = std::make_unique<Impl>(engine, options);
   const bool is_v6 = options.host.find(':') != std::string::npos;
   const std::string address = fmt::format("{}:{}", is_v6 ? "[" + options.host + "]" : options.host, options.port);
   grpc::ServerBuilder builder;
   builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &impl->port);
   builder.RegisterService(&impl->service);
+  builder.RegisterService(&impl->admin);
   builder.SetMaxReceiveMessageSize(static_cast<int>(std::min<std::uint64_t>(options.max_message_bytes, INT32_MAX)));
   // Two servers on one port would share its clients at random; and patient clients that ping are welcome.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);

@@ -1,5 +1,6 @@
-// The gRPC front end: tandem.v1.Inference (proto/tandem/v1/inference.proto), grpc.health.v1 and reflection. Borrows the
-// engine, which outlives it. Calls run on gRPC's threads; all state of a call is under its own mutex.
+// The gRPC front end: tandem.v1.Inference and tandem.v1.Admin (proto/tandem/v1/inference.proto), grpc.health.v1 and
+// reflection. Borrows the engine, which outlives it. Calls run on gRPC's threads; all state of a call is under its own
+// mutex.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,7 @@ struct GrpcOptions {
   std::string host = "127.0.0.1";
   std::uint16_t port = 0;  // 0: any free port
   std::vector<std::string> api_keys;  // empty: no authentication; else metadata "authorization: Bearer KEY"
+  std::string admin_api_key;          // of the Admin service; empty: any of api_keys
   std::uint64_t max_message_bytes = std::uint64_t{16} << 20;
 };
 

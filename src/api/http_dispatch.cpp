@@ -4,6 +4,7 @@
 
 #include "api/http_connection.h"
 #include "api/openai.h"
+#include "api/placement.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "fmt/format.h"
@@ -14,9 +15,9 @@ namespace {
 // Longer bodies are parsed and tokenised off the loop's thread, so that /health answers meanwhile.
 constexpr std::size_t kInlineBodyBytes = 16 << 10;
 
-bool takes_json(Route route) {
-  return route == Route::kChat || route == Route::kCompletion || route == Route::kTokenize ||
-         route == Route::kDetokenize;
+bool takes_json(std::string_view method, Route route) {
+  return method == "POST" && (route == Route::kChat || route == Route::kCompletion || route == Route::kTokenize ||
+                              route == Route::kDetokenize || route == Route::kPlacement);
 }
 
 // Values of headers that come from outside must not begin a new line.
@@ -44,6 +45,7 @@ void parse_and_submit(EngineCall& call, Route route, const std::string& body, co
     json.ok() ? call.push(EngineCall::BodyItem{.json = *std::move(json)}) : call.push(json.status());
     return;
   }
+  if (route == Route::kPlacement) return call.set_placement(body);
   auto parsed = route == Route::kChat ? parse_chat_call(body, context) : parse_completion_call(body, context);
   parsed.ok() ? call.submit(*std::move(parsed)) : call.push(parsed.status());
 }
@@ -88,7 +90,7 @@ std::optional<HttpReply> Connection::refusal() {
     return reply;
   }
   if (head.unknown_expectation) return error_reply(417, "The only Expect value that is known is '100-continue'.");
-  if (head.method == "POST" && takes_json(match_.route)) {
+  if (takes_json(head.method, match_.route)) {
     if (!is_json_content_type(head.content_type))
       return error_reply(415, "The body must be JSON: send 'Content-Type: application/json'.");
     if (!head.content_encoding.empty() && head.content_encoding != "identity") {
@@ -111,7 +113,7 @@ void Connection::dispatch() {
                           {.origin = head.origin, .requested_headers = head.requested_headers}, reply);
     return send(std::move(reply));
   }
-  takes_json(match_.route) ? start_call() : send(plain_reply());
+  takes_json(head.method, match_.route) ? start_call() : send(plain_reply());
 }
 
 // Of the routes that need no call on the engine's side.
@@ -135,6 +137,7 @@ HttpReply Connection::plain_reply() {
       engine.flush_prefix_cache();
       reply.body = R"({"success":true,"message":"the prefix cache is empty"})";
       break;
+    case Route::kPlacement: reply.body = placement_json(engine.placement()); break;
     case Route::kVersion: reply.body = fmt::format(R"({{"version":"{}"}})", shared_.options.version); break;
     default: {  // kHealth, kReady
       const EngineState state = engine.state();

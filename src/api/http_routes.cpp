@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::string_view kGet = "GET, HEAD, OPTIONS";
 constexpr std::string_view kPost = "POST, OPTIONS";
+constexpr std::string_view kGetAndPost = "GET, HEAD, POST, OPTIONS";
 constexpr std::string_view kModelPrefix = "/v1/models/";
 constexpr std::size_t kMaxRequestIdBytes = 128;
 constexpr std::size_t kMaxRequestedHeadersBytes = 4096;
@@ -42,6 +43,7 @@ constexpr auto kRoutes = std::to_array<RouteEntry>({
     {"/version", Route::kVersion, kGet, KeyNeed::kAny},
     {"/flush_cache", Route::kFlushCache, kPost, KeyNeed::kAdmin},
     {"/reset_prefix_cache", Route::kFlushCache, kPost, KeyNeed::kAdmin},
+    {"/v1/admin/placement", Route::kPlacement, kGetAndPost, KeyNeed::kAdmin},
 });
 
 bool equal_ignoring_case(std::string_view a, std::string_view b) {

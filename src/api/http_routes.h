@@ -28,6 +28,7 @@ enum class Route : std::uint8_t {
   kDetokenize,
   kVersion,
   kFlushCache,
+  kPlacement,
 };
 
 // Which key a route asks for, when the server has any. kAdmin: the administrator's, or any if there is none of that

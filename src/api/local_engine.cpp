@@ -5,6 +5,7 @@
 #include <random>
 #include <thread>
 
+#include "api/placement.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "fmt/core.h"
@@ -135,6 +136,12 @@ void LocalEngine::cancel(RequestId id) {
   for (const SequenceId sequence : output_.sequences_of(id)) scheduler_.cancel(sequence);
 }
 
+void LocalEngine::set_placement(const PlacementChange& change, PlacementDone done) {
+  if (draining_.load()) return done(absl::UnavailableError("the server is shutting down"));
+  if (absl::Status status = check_placement_change(change, placement()); !status.ok()) return done(status);
+  options_.set_placement(change, std::move(done));
+}
+
 EngineState LocalEngine::state() const {
   const SchedulerLoad load = scheduler_.load();
   EngineState state;
@@ -155,6 +162,7 @@ void LocalEngine::drain(std::chrono::milliseconds grace) {
   while (busy() && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
+  if (options_.end_placement_changes) options_.end_placement_changes();
   scheduler_.stop(absl::UnavailableError("the server is shutting down; send the request again"));
   output_.stop();
 }

@@ -23,6 +23,9 @@ struct LocalEngineOptions {
   std::optional<std::uint32_t> default_ttft_ms;
   std::optional<std::uint32_t> default_tpot_ms;
   std::function<std::string()> trouble;    // empty while every process of the instance is well
+  std::function<PlacementState()> placement;
+  std::function<void(const PlacementChange&, PlacementDone)> set_placement;  // of checked changes
+  std::function<void()> end_placement_changes;  // fails those under way; there will be no others
 };
 
 class LocalEngine final : public Engine {
@@ -36,6 +39,8 @@ class LocalEngine final : public Engine {
   EngineState state() const override;
   const ModelInfo& model() const override { return options_.model; }
   const Tokenizer& tokenizer() const override { return tokenizer_; }
+  void set_placement(const PlacementChange& change, PlacementDone done) override;
+  PlacementState placement() const override { return options_.placement(); }
   void flush_prefix_cache() override { scheduler_.flush_cache(); }
   std::string metrics() const override { return metrics_.scrape(); }
   void drain(std::chrono::milliseconds grace) override;

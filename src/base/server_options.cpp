@@ -18,6 +18,8 @@ void add_model(ServerConfig& c, OptionTable& table) {
 void add_compute(ServerConfig& c, OptionTable& table) {
   table.add_choice("placement", c.placement, {{"semi", Placement::kSemi}, {"fused", Placement::kFused}},
                    "semi: prefill and decode in two workers over one KV pool; fused: both in one");
+  table.add_integer("decode-units", c.decode_units, "auto", 1, 1023,
+                    "cores decode gets while prompts are read too; auto: half");
   table.add_integer("threads", c.threads, 0, 1024, "cores to compute on; 0: all this process may use");
   table.add_choice<std::string>("isa", c.isa,
                                 {{"auto", ""}, {"avx2", "avx2"}, {"avx512", "avx512"}, {"avx512-bf16", "avx512-bf16"}},

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "sched/scheduler_message.h"
 #include "sched/sequence.h"
 #include "tandem/transport.h"
 
@@ -12,6 +14,8 @@ namespace tandem {
 
 struct LaneState {
   std::unique_ptr<LanePort> port;  // null: down
+  std::uint64_t epoch = 0;         // whose port it is, or was
+  std::optional<LaneUpMessage> next;  // takes over between two steps
   std::uint64_t step = 0;
   std::vector<Sequence*> in_flight;  // empty: idle
   std::vector<Sequence*> ended;      // those of a step that is over, while they are dealt with; kept for its memory

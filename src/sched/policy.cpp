@@ -18,11 +18,16 @@ LaneDuty lane_duty(const PlacementView& view, LaneId lane) {
   if (!other_up) return {true, true, all};
   LaneDuty duty{is_prefill, !is_prefill, all};
   if (view.prefill_work && view.decode_work && view.num_units > 1) {
-    const auto decode_units = static_cast<std::uint16_t>(std::max(1, view.num_units / 2));
+    const std::uint16_t wanted = view.decode_units.value_or(default_decode_units(view.num_units));
+    const auto decode_units = static_cast<std::uint16_t>(std::clamp<int>(wanted, 1, view.num_units - 1));
     const auto prefill_units = static_cast<std::uint16_t>(view.num_units - decode_units);
     duty.share = is_prefill ? Share{0, prefill_units} : Share{prefill_units, decode_units};
   }
   return duty;
+}
+
+std::uint16_t default_decode_units(std::uint16_t num_units) {
+  return static_cast<std::uint16_t>(std::max(1, num_units / 2));
 }
 
 std::int64_t virtual_deadline_us(const QueueView& entry) {

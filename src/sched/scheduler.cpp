@@ -44,6 +44,7 @@ Scheduler::Scheduler(SchedulerOptions options, KvPool& pool, ControlPage& contro
       give_up_lane_(std::move(give_up_lane)),
       builder_(options.plan),
       lanes_(options.placement == Placement::kSemi ? 2 : 1),
+      decode_units_(options.decode_units.value_or(default_decode_units(options.num_units))),
       metrics_(metrics) {
   // Step numbers go on where an earlier scheduler over the same control page ended.
   for (std::size_t lane = 0; lane < lanes_.size(); ++lane) lanes_[lane].step = control_.lanes[lane].issued_step.load();
@@ -93,8 +94,10 @@ void Scheduler::post(SchedulerMessage message) {
 
 void Scheduler::cancel(SequenceId id) { post(CancelMessage{id}); }
 void Scheduler::flush_cache() { post(FlushCacheMessage{}); }
-void Scheduler::lane_up(LaneId lane, std::unique_ptr<LanePort> port) { post(LaneUpMessage{lane, std::move(port)}); }
-void Scheduler::lane_down(LaneId lane) { post(LaneDownMessage{lane}); }
+void Scheduler::lane_up(LaneId lane, std::unique_ptr<LanePort> port, std::uint64_t epoch, std::function<void()> taken) {
+  post(LaneUpMessage{lane, epoch, std::move(port), std::move(taken)});
+}
+void Scheduler::lane_down(LaneId lane, std::uint64_t epoch) { post(LaneDownMessage{lane, epoch}); }
 
 SchedulerLoad Scheduler::load() const {
   SchedulerLoad load;
@@ -145,9 +148,9 @@ bool Scheduler::drain_inbox() {
         finish(*at->second, FinishReason::kCancelled, absl::OkStatus());
       }
     } else if (auto* up = std::get_if<LaneUpMessage>(&message)) {
-      lanes_[up->lane.value].port = std::move(up->port);
+      lanes_[up->lane.value].next = std::move(*up);
     } else if (const auto* down = std::get_if<LaneDownMessage>(&message)) {
-      handle_lane_down(down->lane);
+      handle_lane_down(down->lane, down->epoch);
     } else if (std::holds_alternative<FlushCacheMessage>(message)) {
       pool_.flush_cache();
     }
@@ -254,8 +257,12 @@ void Scheduler::lose_lane(LaneId id, std::string_view why) {
   give_up_lane_(id);
 }
 
-void Scheduler::handle_lane_down(LaneId id) {
+void Scheduler::handle_lane_down(LaneId id, std::uint64_t epoch) {
   LaneState& lane = lanes_[id.value];
+  if (epoch != lane.epoch) {  // not the one that serves: it was replaced, or dies before it took over
+    if (lane.next && lane.next->epoch == epoch) lane.next.reset();
+    return;
+  }
   // A result that was complete before the death still counts.
   if (lane.port && !lane.in_flight.empty()) {
     const absl::StatusOr<bool> polled = lane.port->poll(lane.result);

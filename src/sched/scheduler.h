@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,6 +30,7 @@ namespace tandem {
 struct SchedulerOptions {
   Placement placement = Placement::kSemi;
   std::uint16_t num_units = 1;
+  std::optional<std::uint16_t> decode_units;  // as set_decode_units(); absent: half
   std::uint32_t max_running_sequences = 64;
   std::uint32_t max_queued_sequences = 512;
   PlanLimits plan;
@@ -58,8 +60,12 @@ class Scheduler final {
   absl::Status submit(std::vector<SequenceRequest> sequences);
   void cancel(SequenceId id);
   void flush_cache();  // of prefixes
-  void lane_up(LaneId lane, std::unique_ptr<LanePort> port);
-  void lane_down(LaneId lane);  // its process has ended
+  // The worker of the lane's life `epoch` is ready and serves from the next step on; `taken` is called on the
+  // scheduler's thread when the one before, if any, is not used any more.
+  void lane_up(LaneId lane, std::unique_ptr<LanePort> port, std::uint64_t epoch = 0, std::function<void()> taken = {});
+  void lane_down(LaneId lane, std::uint64_t epoch = 0);  // the process of that life has ended
+  void set_decode_units(std::uint16_t units) { decode_units_.store(units); }  // from each lane's next step on
+  std::uint16_t decode_units() const { return decode_units_.load(); }
   SchedulerLoad load() const;
 
  private:
@@ -74,7 +80,7 @@ class Scheduler final {
   void apply_item(Sequence& sequence, const Result& result, const ResultItem& item);
   void accept_token(Sequence& sequence, const Sampled& sampled);
   void lose_lane(LaneId id, std::string_view why);
-  void handle_lane_down(LaneId id);
+  void handle_lane_down(LaneId id, std::uint64_t epoch);
   PlacementView placement_view() const;
   void add_decodes(LaneId id, LaneState& lane);
   void add_prefills(LaneId id, LaneState& lane);
@@ -103,6 +109,7 @@ class Scheduler final {
   std::vector<Sequence*> waiting_, candidates_;  // hold no blocks; those looked at for one plan
   std::vector<Sequence*> running_;  // admitted, in order of admission
 
+  std::atomic<std::uint16_t> decode_units_;
   std::atomic<std::uint32_t> queued_{0};  // submitted and not yet admitted
   std::atomic<std::uint32_t> load_running_{0}, load_used_{0}, load_total_{0}, load_lanes_{0};
 

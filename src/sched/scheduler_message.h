@@ -1,6 +1,8 @@
 // What other threads tell the scheduler's, in order.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <variant>
 
@@ -16,10 +18,13 @@ struct CancelMessage {
 struct FlushCacheMessage {};
 struct LaneUpMessage {
   LaneId lane;
+  std::uint64_t epoch;  // the life of the lane that the port leads to
   std::unique_ptr<LanePort> port;
+  std::function<void()> taken;  // may be empty
 };
 struct LaneDownMessage {
   LaneId lane;
+  std::uint64_t epoch;
 };
 
 using SchedulerMessage =

@@ -21,6 +21,21 @@ constexpr std::uint32_t kMaxFailures = 5;
 constexpr std::int64_t kRetryDelayUs = 200'000;  // times the failures in a row
 constexpr int kStartingPollMs = 1;
 constexpr int kIdlePollMs = 500;
+constexpr std::int64_t kReplaceTimeoutUs = 30'000'000;
+constexpr std::int64_t kEndGraceUs = 1'000'000;  // for a worker that was replaced
+
+// A channel's port together with its memory: the scheduler may still poll it when the supervisor has let go of it.
+class MappedLanePort final : public LanePort {
+ public:
+  MappedLanePort(std::shared_ptr<const Mapping> channel, std::unique_ptr<LanePort> port)
+      : channel_(std::move(channel)), port_(std::move(port)) {}
+  absl::Status send(const Plan& plan) override { return port_->send(plan); }
+  absl::StatusOr<bool> poll(Result& result) override { return port_->poll(result); }
+
+ private:
+  std::shared_ptr<const Mapping> channel_;  // the other owner is the supervisor's Life
+  std::unique_ptr<LanePort> port_;
+};
 
 }  // namespace
 
@@ -29,7 +44,7 @@ Supervisor::Supervisor(SupervisorOptions options, ChildProcess owner, OwnerClien
       owner_(std::move(owner)),
       client_(std::move(client)),
       control_(control),
-      stop_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      wake_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       workers_(options_.num_lanes) {}
 
 Supervisor::~Supervisor() { stop(); }
@@ -43,7 +58,9 @@ absl::Status Supervisor::start(Scheduler& scheduler) {
   scheduler_ = &scheduler;
   const std::int64_t deadline_us =
       steady_now_us() + std::chrono::duration_cast<std::chrono::microseconds>(options_.start_timeout).count();
-  const auto all_ready = [this] { return std::ranges::all_of(workers_, [](const Worker& w) { return w.ready; }); };
+  const auto all_ready = [this] {
+    return std::ranges::all_of(workers_, [](const Worker& w) { return !w.lives.empty() && w.lives.front().ready; });
+  };
   while (!all_ready()) {
     watch_once(kStartingPollMs);
     if (std::string why = trouble(); !why.empty()) return absl::InternalError(why);
@@ -58,93 +75,224 @@ absl::Status Supervisor::start(Scheduler& scheduler) {
 }
 
 absl::Status Supervisor::start_worker(LaneId lane) {
-  Worker& worker = workers_[lane.value];
   std::atomic<std::uint64_t>& epoch = control_.lanes[lane.value].epoch;
-  worker.epoch = epoch.load() + 1;
-  const std::string name = channel_region(lane, worker.epoch);
+  Life life;
+  life.epoch = epoch.load() + 1;
+  const std::string name = channel_region(lane, life.epoch);
   TANDEM_ASSIGN(const AttachedRegion region, client_.attach(name, channel_bytes(options_.channel), kAttachTimeout));
-  TANDEM_ASSIGN(worker.channel, Mapping::map(region.fd, channel_bytes(options_.channel), Access::kReadWrite));
-  TANDEM_TRY(init_channel(worker.channel.bytes(), options_.channel));
+  TANDEM_ASSIGN(Mapping channel, Mapping::map(region.fd, channel_bytes(options_.channel), Access::kReadWrite));
+  life.channel = std::make_shared<Mapping>(std::move(channel));
+  TANDEM_TRY(init_channel(life.channel->bytes(), options_.channel));
   TANDEM_TRY(client_.publish(name, Seal::kNone));
-  TANDEM_ASSIGN(worker.port, make_lane_port(worker.channel.bytes()));
-  epoch.store(worker.epoch);
-  TANDEM_ASSIGN(ChildProcess process, ChildProcess::spawn(options_.worker_arguments(lane, worker.epoch)));
-  worker.started_us = steady_now_us();
-  worker.ready = false;
+  TANDEM_ASSIGN(std::unique_ptr<LanePort> port, make_lane_port(life.channel->bytes()));
+  life.port = std::make_unique<MappedLanePort>(life.channel, std::move(port));
+  epoch.store(life.epoch);
+  TANDEM_ASSIGN(life.process, ChildProcess::spawn(options_.worker_arguments(lane, life.epoch)));
+  life.started_us = steady_now_us();
   const std::lock_guard lock(mutex_);
-  worker.process = std::move(process);
+  workers_[lane.value].lives.push_back(std::move(life));
   return absl::OkStatus();
 }
 
 void Supervisor::run() {
-  for (;;) {
-    const bool starting = std::ranges::any_of(workers_, [](const Worker& w) { return !w.ready; });
-    pollfd stop{stop_event_.get(), POLLIN, 0};
-    if (::poll(&stop, 1, 0) > 0) return;
-    watch_once(starting ? kStartingPollMs : kIdlePollMs);
+  const auto steady = [](const Worker& worker) { return worker.lives.size() == 1 && worker.lives.front().ready; };
+  while (!stopping_.load()) {
+    bool quiet = std::ranges::all_of(workers_, steady);
+    if (quiet) {
+      const std::lock_guard lock(mutex_);
+      quiet = replacements_.empty();
+    }
+    watch_once(quiet ? kIdlePollMs : kStartingPollMs);
+    if (trouble().empty()) advance_replacement();
   }
 }
 
 void Supervisor::watch_once(int timeout_ms) {
-  std::vector<pollfd> watched{{stop_event_.get(), POLLIN, 0}};
+  std::vector<pollfd> watched{{wake_event_.get(), POLLIN, 0}};
   const bool attached = !owner_.running() && trouble().empty();
   if (owner_.running()) watched.push_back({owner_.pidfd(), POLLIN, 0});
   if (attached) watched.push_back({client_.fd(), POLLIN, 0});
   for (const Worker& worker : workers_) {
-    if (worker.process.running()) watched.push_back({worker.process.pidfd(), POLLIN, 0});
+    for (const Life& life : worker.lives) watched.push_back({life.process.pidfd(), POLLIN, 0});
   }
   ::poll(watched.data(), watched.size(), timeout_ms);
+  std::uint64_t wakes = 0;
+  (void)!::read(wake_event_.get(), &wakes, sizeof(wakes));
 
   std::string how;
   if (owner_.running() && owner_.wait(0, &how)) fail(fmt::format("the memory owner ended ({})", how));
   if (attached && client_.closed()) fail("the memory owner ended (it closed the connection)");
-  for (std::uint32_t index = 0; index < workers_.size() && trouble().empty(); ++index) {
-    const LaneId lane{index};
-    Worker& worker = workers_[index];
-    if (worker.process.running()) {
-      if (!worker.ready) check_ready(lane);
-      std::unique_lock lock(mutex_);
-      const bool ended = worker.process.wait(0, &how);
-      lock.unlock();
-      if (ended) handle_exit(lane, how);
-    } else if (steady_now_us() >= worker.retry_at_us) {
-      if (const absl::Status status = start_worker(lane); !status.ok()) {
-        fail(fmt::format("worker {} cannot be replaced: {}", index, message(status)));
-      }
+  for (std::uint32_t lane = 0; lane < workers_.size() && trouble().empty(); ++lane) watch_lane(LaneId{lane});
+}
+
+void Supervisor::watch_lane(LaneId lane) {
+  Worker& worker = workers_[lane.value];
+  if (worker.lives.empty() && steady_now_us() >= worker.retry_at_us) {
+    if (const absl::Status status = start_worker(lane); !status.ok()) {
+      return fail(fmt::format("worker {} cannot be replaced: {}", lane.value, message(status)));
+    }
+  }
+  for (Life& life : worker.lives) {
+    if (!life.ready) check_ready(lane, life);
+  }
+  end_superseded(worker);
+  for (std::size_t index = 0; index < worker.lives.size();) {
+    std::string how;
+    std::unique_lock lock(mutex_);
+    if (!worker.lives[index].process.wait(0, &how)) {
+      ++index;
+      continue;
+    }
+    Life ended = std::move(worker.lives[index]);
+    worker.lives.erase(worker.lives.begin() + static_cast<std::ptrdiff_t>(index));
+    lock.unlock();
+    handle_exit(lane, std::move(ended), how);
+  }
+}
+
+void Supervisor::check_ready(LaneId lane, Life& life) {
+  Result hello;
+  const absl::StatusOr<bool> polled = life.port->poll(hello);
+  if (!polled.ok() || !*polled) return;  // a failed poll: the exit tells more
+  bool first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    life.ready = true;
+    first = workers_[lane.value].serving_epoch == 0;
+  }
+  workers_[lane.value].failures = 0;
+  if (!first) {
+    TANDEM_LOG(kInfo, "worker {} is back after {} ms", lane.value, (steady_now_us() - life.started_us) / 1000);
+  }
+  scheduler_->lane_up(lane, std::move(life.port), life.epoch, [this, lane, epoch = life.epoch] {
+    const std::lock_guard lock(mutex_);
+    workers_[lane.value].serving_epoch = epoch;
+  });
+}
+
+// Lives that the scheduler has left for a later one have nothing to do any more.
+void Supervisor::end_superseded(Worker& worker) {
+  const std::lock_guard lock(mutex_);
+  for (Life& life : worker.lives) {
+    if (!life.ready || life.epoch >= worker.serving_epoch) continue;
+    if (!life.superseded_us) {
+      life.superseded_us = steady_now_us();
+      (void)mark_closed(life.channel->bytes());
+    } else if (steady_now_us() - *life.superseded_us > kEndGraceUs) {
+      life.process.signal(SIGKILL);
     }
   }
 }
 
-void Supervisor::check_ready(LaneId lane) {
+void Supervisor::handle_exit(LaneId lane, Life life, const std::string& how) {
   Worker& worker = workers_[lane.value];
-  Result hello;
-  const absl::StatusOr<bool> polled = worker.port->poll(hello);
-  if (!polled.ok() || !*polled) return;  // a failed poll: the exit tells more
-  worker.ready = true;
-  worker.failures = 0;
-  if (worker.again) {
-    TANDEM_LOG(kInfo, "worker {} is back after {} ms", lane.value, (steady_now_us() - worker.started_us) / 1000);
-  }
-  scheduler_->lane_up(lane, std::move(worker.port));
-}
-
-void Supervisor::handle_exit(LaneId lane, const std::string& how) {
-  Worker& worker = workers_[lane.value];
-  (void)mark_closed(worker.channel.bytes());
-  const absl::Status dropped = client_.drop(channel_region(lane, worker.epoch));
+  (void)mark_closed(life.channel->bytes());
+  const absl::Status dropped = client_.drop(channel_region(lane, life.epoch));
   if (!dropped.ok()) TANDEM_LOG(kDebug, "drop the channel of worker {}: {}", lane.value, message(dropped));
-  if (worker.ready) {
-    TANDEM_LOG(kWarning, "worker {} ended ({}); starting a new one", lane.value, how);
-    scheduler_->lane_down(lane);
+  if (life.superseded_us) return;
+  const bool replaces = !worker.lives.empty();  // another life of the lane serves, or is about to
+  if (life.ready) {
+    TANDEM_LOG(kWarning, "worker {} ended ({}); {}", lane.value, how,
+               replaces ? "another one takes over" : "starting a new one");
+    scheduler_->lane_down(lane, life.epoch);
+    const std::lock_guard lock(mutex_);
+    ++worker.restarts;
   } else {
     TANDEM_LOG(kError, "worker {} ended before it was ready ({})", lane.value, how);
-    if (++worker.failures >= kMaxFailures) {
+    if (!replaces && ++worker.failures >= kMaxFailures) {
       return fail(fmt::format("worker {} failed to start {} times in a row", lane.value, kMaxFailures));
     }
   }
-  worker.ready = false;
-  worker.again = true;
   worker.retry_at_us = steady_now_us() + kRetryDelayUs * worker.failures;
+  bool was_target = false;
+  {
+    const std::lock_guard lock(mutex_);
+    was_target = !replacements_.empty() && replacements_.front().target_epoch == life.epoch &&
+                 replacements_.front().lanes.front() == lane && worker.serving_epoch < life.epoch;
+  }
+  if (was_target) {
+    finish_replacement(absl::InternalError(fmt::format("the new worker of lane {} ended before it took over ({}){}",
+                                                       lane.value, how, replaces ? "; the old one serves on" : "")));
+  }
+}
+
+void Supervisor::replace(const std::vector<LaneId>& lanes, PlacementDone done) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!lanes.empty() && !replacing_stopped_) {
+      replacements_.push_back({{lanes.begin(), lanes.end()}, done, steady_now_us() + kReplaceTimeoutUs, {}});
+      done = nullptr;
+    }
+  }
+  if (done) return done(lanes.empty() ? absl::OkStatus() : absl::UnavailableError("the server is shutting down"));
+  wake();
+}
+
+void Supervisor::advance_replacement() {
+  std::unique_lock lock(mutex_);
+  if (replacements_.empty()) return;
+  Replacement& front = replacements_.front();
+  if (front.lanes.empty()) {
+    lock.unlock();
+    return finish_replacement(absl::OkStatus());
+  }
+  const LaneId lane = front.lanes.front();
+  Worker& worker = workers_[lane.value];
+  if (front.target_epoch && worker.serving_epoch >= *front.target_epoch) {
+    front.lanes.pop_front();
+    front.target_epoch.reset();
+  } else if (!front.target_epoch) {
+    // A lane that is without a serving worker gets a new one anyway.
+    const bool serves = std::ranges::any_of(worker.lives, [](const Life& l) { return l.ready && !l.superseded_us; });
+    const std::uint64_t newest = control_.lanes[lane.value].epoch.load();
+    front.target_epoch = serves || worker.lives.empty() ? newest + 1 : newest;
+    lock.unlock();
+    if (!serves) return;
+    if (const absl::Status status = start_worker(lane); !status.ok()) finish_replacement(status);
+  } else if (steady_now_us() > front.deadline_us) {
+    for (Life& life : worker.lives) {
+      if (!life.ready && worker.lives.size() > 1) life.process.signal(SIGKILL);
+    }
+    lock.unlock();
+    finish_replacement(absl::DeadlineExceededError(
+        fmt::format("the worker of lane {} was not replaced within {} s", lane.value, kReplaceTimeoutUs / 1'000'000)));
+  }
+}
+
+void Supervisor::finish_replacement(const absl::Status& status) {
+  PlacementDone done;
+  {
+    const std::lock_guard lock(mutex_);
+    if (replacements_.empty()) return;  // stop_replacing() came first
+    done = std::move(replacements_.front().done);
+    replacements_.pop_front();
+  }
+  done(status);
+}
+
+void Supervisor::stop_replacing() {
+  std::deque<Replacement> dropped;
+  {
+    const std::lock_guard lock(mutex_);
+    replacing_stopped_ = true;
+    dropped.swap(replacements_);
+  }
+  for (const Replacement& each : dropped) each.done(absl::UnavailableError("the server is shutting down"));
+}
+
+std::vector<LaneReport> Supervisor::lanes() const {
+  const char* const names[2] = {"prefill", "decode"};
+  std::vector<LaneReport> reports;
+  const std::lock_guard lock(mutex_);
+  for (std::size_t lane = 0; lane < workers_.size(); ++lane) {
+    const Worker& worker = workers_[lane];
+    LaneReport& report = reports.emplace_back();
+    report.name = workers_.size() == 1 ? "fused" : names[lane];
+    report.up = std::ranges::any_of(worker.lives, [&](const Life& l) { return l.epoch == worker.serving_epoch; });
+    report.epoch = worker.serving_epoch;
+    report.restarts = worker.restarts;
+  }
+  return reports;
 }
 
 void Supervisor::fail(std::string why) {
@@ -159,7 +307,9 @@ void Supervisor::fail(std::string why) {
 
 void Supervisor::kill_lane(LaneId lane) {
   const std::lock_guard lock(mutex_);
-  workers_[lane.value].process.signal(SIGKILL);
+  for (const Life& life : workers_[lane.value].lives) {
+    if (life.ready) life.process.signal(SIGKILL);
+  }
 }
 
 std::string Supervisor::trouble() const {
@@ -167,12 +317,18 @@ std::string Supervisor::trouble() const {
   return trouble_;
 }
 
-void Supervisor::stop() {
+void Supervisor::wake() {
   const std::uint64_t one = 1;
-  if (::write(stop_event_.get(), &one, sizeof(one)) < 0) TANDEM_LOG(kError, "cannot wake the supervisor");
+  if (::write(wake_event_.get(), &one, sizeof(one)) < 0) TANDEM_LOG(kError, "cannot wake the supervisor");
+}
+
+void Supervisor::stop() {
+  stopping_.store(true);
+  wake();
   if (thread_.joinable()) thread_.join();
+  stop_replacing();
   // Dropping a process kills it: none of them has anything to save.
-  for (Worker& worker : workers_) worker.process = ChildProcess();
+  for (Worker& worker : workers_) worker.lives.clear();
   owner_ = ChildProcess();
 }
 

@@ -1,9 +1,11 @@
-// Starts the owner and the workers, watches them, and puts a new worker in the place of one that ended. One thread; the
-// scheduler is told of every lane that comes or goes. The owner's end is the end of the instance.
+// Starts the owner and the workers, watches them, and puts a new worker in the place of one that ended or that is to be
+// replaced. One thread; the scheduler is told of every lane that comes or goes. The owner's end is the end of the
+// instance.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -19,6 +21,7 @@
 #include "memory/owner_client.h"
 #include "sched/child_process.h"
 #include "sched/scheduler.h"
+#include "tandem/placement.h"
 
 namespace tandem {
 
@@ -47,38 +50,66 @@ class Supervisor final {
 
   // Any thread: ends a lane's process, so that it is replaced.
   void kill_lane(LaneId lane);
+  // Any thread: starts a new worker for each of the lanes, one lane after the other. The old one serves until the new
+  // one is ready and ends then. `done` is told, on this object's thread or the caller's.
+  void replace(const std::vector<LaneId>& lanes, PlacementDone done);
+  // Fails what replace() has not finished, and whatever comes later. Any thread.
+  void stop_replacing();
+  std::vector<LaneReport> lanes() const;  // any thread
   // Empty while all is well or being put right; otherwise what is broken for good.
   std::string trouble() const;
 
  private:
-  struct Worker {
-    ChildProcess process;
-    Mapping channel;
-    std::unique_ptr<LanePort> port;  // until it has said that it is ready
+  // One process of a lane.
+  struct Life {
     std::uint64_t epoch = 0;
+    ChildProcess process;
+    std::shared_ptr<Mapping> channel;  // the other owner is the scheduler's port
+    std::unique_ptr<LanePort> port;  // until it has said that it is ready
     std::int64_t started_us = 0;
-    std::int64_t retry_at_us = 0;  // when not running: not before this
-    std::uint32_t failures = 0;  // starts in a row that never got ready
     bool ready = false;
-    bool again = false;  // an earlier life has ended here
+    std::optional<std::int64_t> superseded_us;  // since when it is to end
+  };
+  struct Worker {
+    std::vector<Life> lives;  // oldest first; two while one replaces the other
+    std::uint64_t serving_epoch = 0;  // the life that the scheduler uses, or used last
+    std::int64_t retry_at_us = 0;  // without a life: not before this
+    std::uint32_t failures = 0;  // starts in a row that never got ready
+    std::uint32_t restarts = 0;
+  };
+  struct Replacement {
+    std::deque<LaneId> lanes;  // still to be replaced
+    PlacementDone done;
+    std::int64_t deadline_us = 0;
+    std::optional<std::uint64_t> target_epoch;  // of the first lane, once its new worker is on its way
   };
 
   absl::Status start_worker(LaneId lane);
   void run();
   void watch_once(int timeout_ms);
-  void check_ready(LaneId lane);
-  void handle_exit(LaneId lane, const std::string& how);
+  void watch_lane(LaneId lane);
+  void check_ready(LaneId lane, Life& life);
+  void end_superseded(Worker& worker);
+  void handle_exit(LaneId lane, Life life, const std::string& how);
+  void advance_replacement();
+  void finish_replacement(const absl::Status& status);
   void fail(std::string why);
+  void wake();
 
   const SupervisorOptions options_;
   ChildProcess owner_;
   OwnerClient client_;
   ControlPage& control_;
   Scheduler* scheduler_ = nullptr;  // set by start()
-  FileDescriptor stop_event_;
+  FileDescriptor wake_event_;
+  std::atomic<bool> stopping_{false};
 
-  mutable std::mutex mutex_;  // guards workers_' processes against kill_lane, and trouble_
+  // Guards trouble_, replacements_, and workers_ where other threads look: this object's thread alone adds and ends
+  // lives, under the mutex, and so reads them without.
+  mutable std::mutex mutex_;
   std::vector<Worker> workers_;
+  std::deque<Replacement> replacements_;
+  bool replacing_stopped_ = false;
   std::string trouble_;
   std::thread thread_;
 };

@@ -218,6 +218,62 @@ TEST_F(HttpServerTest, keys_guard_the_api_but_not_monitoring) {
   EXPECT_EQ(c.call("OPTIONS", kChat)->status, 204);
 }
 
+TEST_F(HttpServerTest, placement_is_shown_and_changed_by_administrators) {
+  constexpr std::string_view kPath = "/v1/admin/placement";
+  HttpOptions options;
+  options.api_keys = {"user"};
+  options.admin_api_key = "admin";
+  start(options);
+  TestClient c = client();
+  const auto as_admin = [&](std::string_view method, std::string_view body) {
+    return c.call(method, kPath, std::string(body), "Authorization: Bearer admin\r\n");
+  };
+  for (const std::string_view method : {"GET", "POST"}) {
+    expect_error(c.call(method, kPath, "{}"), 401);
+    expect_error(c.call(method, kPath, "{}", "Authorization: Bearer user\r\n"), 401);
+  }
+  const auto before = as_admin("GET", {});
+  ASSERT_EQ(before->status, 200);
+  EXPECT_EQ(
+      before->body,
+      R"({"placement":"semi","num_units":4,"decode_units":2,"lanes":[)"
+      R"({"lane":"prefill","up":true,"epoch":1,"restarts":0},{"lane":"decode","up":true,"epoch":1,"restarts":0}]})");
+  const auto after = as_admin("POST", R"({"decode_units":1,"replace":["decode"]})");
+  ASSERT_EQ(after->status, 200) << after->body;
+  const Json state = Json::parse(after->body);
+  EXPECT_EQ(state["decode_units"], 1);
+  EXPECT_EQ(state["lanes"][0]["epoch"], 1);
+  EXPECT_EQ(state["lanes"][1]["epoch"], 2);
+  EXPECT_EQ(as_admin("GET", {})->body, after->body);
+  expect_error(as_admin("POST", R"({"decode_units":3})"), 504);
+  expect_error(as_admin("DELETE", {}), 405);
+}
+
+TEST_F(HttpServerTest, a_bad_placement_names_the_field) {
+  start();
+  TestClient c = client();
+  const std::pair<std::string_view, Json> cases[] = {
+      {R"({"decode_units":0})", "decode_units"},
+      {R"({"decode_units":4})", "decode_units"},
+      {R"({"decode_units":1.5})", "decode_units"},
+      {R"({"decode_units":"1"})", "decode_units"},
+      {R"({"decode_units":1e12})", "decode_units"},
+      {R"({"replace":"decode"})", "replace"},
+      {R"({"replace":["both"]})", "replace"},
+      {R"({"replace":[1]})", "replace"},
+      {R"({"replace":["decode","decode"]})", "replace"},
+      {R"({"decode_unit":1})", "decode_unit"},
+      {"{}", nullptr},
+      {R"({"replace":[]})", nullptr},
+      {"[]", nullptr},
+  };
+  for (const auto& [body, param] : cases) {
+    const auto reply = c.call("POST", "/v1/admin/placement", std::string(body));
+    expect_error(reply, 400);
+    EXPECT_EQ(Json::parse(reply->body)["error"]["param"], param) << body << ": " << reply->body;
+  }
+}
+
 TEST_F(HttpServerTest, a_long_refused_body_closes_the_connection_and_the_reply_arrives) {
   HttpOptions options;
   options.api_keys = {"secret"};

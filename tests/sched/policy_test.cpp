@@ -1,12 +1,14 @@
 #include "tandem/policy.h"
 
+#include <algorithm>
+
 #include "gtest/gtest.h"
 
 namespace tandem {
 namespace {
 
 PlacementView semi(bool prefill_work, bool decode_work, std::uint16_t units = 8) {
-  return {Placement::kSemi, units, true, true, prefill_work, decode_work};
+  return {Placement::kSemi, units, true, true, prefill_work, decode_work, {}};
 }
 
 TEST(LaneDuty, solo_gives_the_only_busy_phase_every_unit) {
@@ -25,6 +27,19 @@ TEST(LaneDuty, split_shares_are_disjoint_and_use_every_unit) {
   }
   EXPECT_EQ(lane_duty(semi(true, true, 1), kPrefillLane).share, (Share{0, 1}));
   EXPECT_EQ(lane_duty(semi(true, true, 1), kDecodeLane).share, (Share{0, 1}));
+}
+
+TEST(LaneDuty, a_split_gives_decode_what_was_set_and_leaves_prefill_a_unit) {
+  for (std::uint16_t wanted = 0; wanted <= 10; ++wanted) {
+    PlacementView view = semi(true, true);
+    view.decode_units = wanted;
+    const auto decode = static_cast<std::uint16_t>(std::clamp<int>(wanted, 1, 7));
+    const auto prefill = static_cast<std::uint16_t>(8 - decode);
+    EXPECT_EQ(lane_duty(view, kPrefillLane).share, (Share{0, prefill}));
+    EXPECT_EQ(lane_duty(view, kDecodeLane).share, (Share{prefill, decode}));
+    view.prefill_work = false;
+    EXPECT_EQ(lane_duty(view, kDecodeLane).share, (Share{0, 8})) << "solo, whatever the split";
+  }
 }
 
 TEST(LaneDuty, each_lane_has_its_phase_and_takes_over_from_a_lost_one) {

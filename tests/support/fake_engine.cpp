@@ -215,6 +215,7 @@ void FakeEngine::run() {
       changed_.notify_all();
       if (stopping_) return;
     }
+    apply_placement();
     std::this_thread::sleep_for(options_.step);
   }
 }
@@ -230,6 +231,32 @@ EngineState FakeEngine::state() const {
           .waiting = 0,
           .kv_blocks_total = 0,
           .kv_blocks_used = 0};
+}
+
+void FakeEngine::set_placement(const PlacementChange& change, PlacementDone done) {
+  const std::lock_guard lock(mutex_);
+  changes_.emplace_back(change, std::move(done));
+}
+
+PlacementState FakeEngine::placement() const {
+  const std::lock_guard lock(mutex_);
+  return placement_;
+}
+
+// As an engine that replaces every worker at once. 3 units: a worker that never gets ready.
+void FakeEngine::apply_placement() {
+  std::vector<std::pair<PlacementChange, PlacementDone>> changes;
+  {
+    const std::lock_guard lock(mutex_);
+    changes.swap(changes_);
+    for (const auto& [change, done] : changes) {
+      placement_.decode_units = change.decode_units.value_or(placement_.decode_units);
+      for (const LaneId lane : change.replace) ++placement_.lanes[lane.value].epoch;
+    }
+  }
+  for (const auto& [change, done] : changes) {
+    done(change.decode_units == 3 ? absl::DeadlineExceededError("the new worker is not ready") : absl::OkStatus());
+  }
 }
 
 std::string FakeEngine::metrics() const { return fmt::format("fake_running {}\n", num_running()); }

@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tandem/engine.h"
@@ -50,6 +51,8 @@ class FakeEngine final : public Engine {
   void cancel(RequestId id) override;
   void flush_prefix_cache() override { ++num_flushes_; }
   std::size_t num_flushes() const { return num_flushes_; }
+  void set_placement(const PlacementChange& change, PlacementDone done) override;
+  PlacementState placement() const override;
   EngineState state() const override;
   const ModelInfo& model() const override { return model_; }
   const Tokenizer& tokenizer() const override { return tokenizer_; }
@@ -90,6 +93,7 @@ class FakeEngine final : public Engine {
   TokenInfo info(TokenId id, bool wants_top, std::uint32_t top) const;
   bool advance(Running& running);  // false: it has ended
   void run();
+  void apply_placement();
 
   const FakeEngineOptions options_;
   const ModelInfo model_;
@@ -98,6 +102,8 @@ class FakeEngine final : public Engine {
   mutable std::condition_variable changed_;
   std::map<std::uint64_t, Running> running_;
   std::vector<Request> requests_;
+  PlacementState placement_{Placement::kSemi, 4, 2, {{"prefill", true, 1, 0}, {"decode", true, 1, 0}}};
+  std::vector<std::pair<PlacementChange, PlacementDone>> changes_;  // not answered yet
   std::uint64_t next_id_ = 1;
   bool draining_ = false;
   bool stopping_ = false;

@@ -1,0 +1,38 @@
+// How the compute is laid out between the lanes, and changes to that while requests run. Plain values.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tandem/config.h"
+#include "tandem/types.h"
+
+namespace tandem {
+
+struct LaneReport {
+  std::string name;  // "prefill", "decode"; "fused" for the only one
+  bool up = false;
+  std::uint64_t epoch = 0;     // which life of the lane serves: counts every worker that was started for it
+  std::uint32_t restarts = 0;  // workers that ended by themselves while serving
+};
+
+struct PlacementState {
+  Placement placement = Placement::kSemi;
+  std::uint16_t num_units = 1;     // of compute
+  std::uint16_t decode_units = 1;  // of those, the decode lane's while both phases have work
+  std::vector<LaneReport> lanes;   // by LaneId
+};
+
+struct PlacementChange {
+  std::optional<std::uint16_t> decode_units;  // 1 to num_units - 1
+  std::vector<LaneId> replace;                // lanes that get a new worker process; the old one serves until then
+};
+
+// Called once, on any thread; must not block or throw.
+using PlacementDone = std::function<void(const absl::Status&)>;
+
+}  // namespace tandem
