@@ -10,6 +10,7 @@
 #include "kernels/cpu/attention_rows.h"
 #include "kernels/cpu/attention_scores.h"
 #include "kernels/cpu/attention_values.h"
+#include "kernels/cpu/attention_wide.h"
 
 namespace tandem::cpu {
 
@@ -46,53 +47,61 @@ class Attend final {
       TileRows<Row>& ahead = tiles[turn ^ 1];
       locate_ahead<V>(args_, item_, next_, start, ahead);
       if (num_queries_ < kWideQueries) {
-        run_tile<false>(start, tile, tile.values, ahead, states);
+        run_tile(start, tile, ahead, states);
       } else {
-        const float* values[kTileKeys];
-        widen<V>(head_, tile, wide_, wide_ + kTileKeys * head_.padded, values);
-        run_tile<true>(start, tile, values, ahead, states);
+        run_wide_tile(start, tile, states);
       }
     }
   }
 
-  template <bool kWide, class U>
-  void run_tile(int start, const TileRows<Row>& tile, const U* values, const TileRows<Row>& ahead, float* states) {
+  void run_tile(int start, const TileRows<Row>& tile, const TileRows<Row>& ahead, float* states) {
     for (int first = 0; first < num_queries_; first += 4) {
       const TileRows<Row>* once = first == 0 ? &ahead : nullptr;
       switch (std::min(4, num_queries_ - first)) {
-        case 1: run_queries<kWide, U, 1>(first, start, tile, values, once, states); break;
-        case 2: run_queries<kWide, U, 2>(first, start, tile, values, once, states); break;
-        case 3: run_queries<kWide, U, 3>(first, start, tile, values, once, states); break;
-        default: run_queries<kWide, U, 4>(first, start, tile, values, once, states); break;
+        case 1: run_queries<1>(first, start, tile, once, states); break;
+        case 2: run_queries<2>(first, start, tile, once, states); break;
+        case 3: run_queries<3>(first, start, tile, once, states); break;
+        default: run_queries<4>(first, start, tile, once, states); break;
       }
     }
   }
 
-  template <bool kWide, class U, int R>
-  void run_queries(int first, int start, const TileRows<Row>& tile, const U* values, const TileRows<Row>* ahead,
-                   float* states) {
+  template <int R>
+  void run_queries(int first, int start, const TileRows<Row>& tile, const TileRows<Row>* ahead, float* states) {
     int valid[R];
-    for (int r = 0; r < R; ++r) valid[r] = std::clamp(queries_.position(first + r) + 1 - start, 0, tile.n);
-    if (valid[R - 1] == 0) return;
+    if (!count_valid<R>(first, start, tile, valid)) return;
     alignas(64) float scores[R * kTileKeys] = {};
-    const float* q = scaled_ + first * head_.padded;
-    if constexpr (!kWide) {
-      scores_by_dim<V, Row, R>(head_, q, tile.keys, valid[R - 1], ahead, scores);
-    } else if constexpr (V::kRegisters >= 32 || R == 1) {
-      scores_by_key<typename V::Native, R>(head_, q, wide_, scores);
-    } else {  // 16 registers hold the sums of two queries
-      constexpr int kRest = R - 2;
-      scores_by_key<typename V::Native, 2>(head_, q, wide_, scores);
-      if constexpr (kRest > 0) {
-        scores_by_key<typename V::Native, kRest>(head_, q + 2 * head_.padded, wide_, scores + 2 * kTileKeys);
-      }
-    }
+    scores_by_dim<V, Row, R>(head_, scaled_ + first * head_.padded, tile.keys, valid[R - 1], ahead, scores);
     float factor[R];
     for (int r = 0; r < R; ++r) {
       float* sum = states + (first + r) * state_ + head_.padded;
       factor[r] = softmax_update<V>(scores + r * kTileKeys, valid[r], sum, sum + 16);
     }
-    add_values<V, U, R>(head_, scores, valid, values, state_, states + first * state_, factor);
+    add_values<V, Row, R>(head_, scores, valid, tile.values, state_, states + first * state_, factor);
+  }
+
+  void run_wide_tile(int start, const TileRows<Row>& tile, float* states) {
+    widen<V>(head_, tile, wide_, wide_ + kTileKeys * head_.padded);
+    int first = 0;
+    for (; first + kWideBlock<V> <= num_queries_; first += kWideBlock<V>) {
+      run_wide<kWideBlock<V>>(first, start, tile, states);
+    }
+    for (; first < num_queries_; ++first) run_wide<1>(first, start, tile, states);
+  }
+
+  template <int R>
+  void run_wide(int first, int start, const TileRows<Row>& tile, float* states) {
+    int valid[R];
+    if (!count_valid<R>(first, start, tile, valid)) return;
+    attend_wide<V, R>(head_, scaled_ + first * head_.padded, wide_, wide_ + kTileKeys * head_.padded, valid,
+                      states + first * state_);
+  }
+
+  // How many of the tile's keys each query attends to; false if none does to any.
+  template <int R>
+  bool count_valid(int first, int start, const TileRows<Row>& tile, int* valid) const {
+    for (int r = 0; r < R; ++r) valid[r] = std::clamp(queries_.position(first + r) + 1 - start, 0, tile.n);
+    return valid[R - 1] != 0;
   }
 
   const AttentionArgs& args_;

@@ -84,14 +84,13 @@ void locate_ahead(const AttentionArgs& args, const AttentionItem& item, const At
   if (tile.n == 0 && next != nullptr) locate<V>(args, *next, next->chunk * kChunkKeys, tile);
 }
 
-// Transposes a tile's keys to [padded, kTileKeys] and widens its values to [n, padded], whose rows `rows` names.
+// Transposes a tile's keys to [padded, kTileKeys] and widens its values to [n, padded].
 // Past n the keys are repeats: their scores are masked.
 template <class V, class Row>
-void widen(const HeadShape& head, const TileRows<Row>& tile, float* keys, float* values, const float** rows) {
+void widen(const HeadShape& head, const TileRows<Row>& tile, float* keys, float* values) {
   for (int k = 0; k < tile.n; ++k, values += head.padded) {
     for (int c = 0; c < head.full; ++c) V::store(values + 16 * c, load_row<V>(tile.values[k], 16 * c));
     if (head.half_tail) V::store(values + 16 * head.full, load_row8<V>(tile.values[k], 16 * head.full));
-    rows[k] = values;
   }
   for (int first = 0; first < kTileKeys; first += 8) {
     for (int d = 0; d < head.padded; d += 8) {

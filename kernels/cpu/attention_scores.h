@@ -1,6 +1,7 @@
 // The scores of one tile of keys against a few queries; the rest of the tile is attention_values.h.
 // A score is the sum over 16 lanes of dimensions, each a chain of fma in ascending order, added up by the tree of
-// sum_lanes; scores_by_dim has the lanes in a register and scores_by_key in 16 sums of their own, with equal bits.
+// sum_lanes; scores_by_dim has the lanes in a register and scores_by_key (attention_wide.h) in 16 sums of their own,
+// with equal bits.
 #pragma once
 
 #include <cstdint>
@@ -37,45 +38,6 @@ void scores_by_dim(const HeadShape& head, const float* q, const Row* keys, int n
       for (int r = 0; r < R; ++r) sums[r][k] = V::fold(acc[r]);
     }
     for (int r = 0; r < R; ++r) sum_lanes_of_8<V>(sums[r], s + r * kTileKeys + first);
-  }
-}
-
-// The sum over lanes l, l + kStep, l + 2 kStep, ... of R queries and K registers of keys, depth first.
-template <class N, int R, int K, int kStep>
-[[gnu::always_inline]] inline void lane_tree(const HeadShape& head, const float* q, const float* keys, int lane,
-                                             N (*out)[K]) {
-  if constexpr (kStep == 16) {
-    for (int r = 0; r < R; ++r) {
-      for (int k = 0; k < K; ++k) out[r][k] = N::zero();
-    }
-    for (std::int64_t d = lane; d < head.padded; d += 16) {
-      N x[K];
-      for (int k = 0; k < K; ++k) x[k] = N::load(keys + d * kTileKeys + k * N::kLanes);
-      for (int r = 0; r < R; ++r) {
-        const N y = N::set(q[r * head.padded + d]);
-        for (int k = 0; k < K; ++k) out[r][k] = N::fma(y, x[k], out[r][k]);
-      }
-    }
-  } else {
-    N other[R][K];
-    lane_tree<N, R, K, 2 * kStep>(head, q, keys, lane, out);
-    lane_tree<N, R, K, 2 * kStep>(head, q, keys, lane + kStep, other);
-    for (int r = 0; r < R; ++r) {
-      for (int k = 0; k < K; ++k) out[r][k] = out[r][k] + other[r][k];
-    }
-  }
-}
-
-// The same scores from transposed keys [padded dim][kTileKeys].
-template <class N, int R>
-void scores_by_key(const HeadShape& head, const float* q, const float* keys, float* s) {
-  constexpr int K = 2;  // registers of keys that share a query's broadcast
-  for (int first = 0; first < kTileKeys; first += K * N::kLanes) {
-    N sums[R][K];
-    lane_tree<N, R, K, 1>(head, q, keys + first, 0, sums);
-    for (int r = 0; r < R; ++r) {
-      for (int k = 0; k < K; ++k) N::store(s + r * kTileKeys + first + k * N::kLanes, sums[r][k]);
-    }
   }
 }
 
