@@ -1,10 +1,11 @@
-// `tandem bench`: the engine's and the kernels' speed on this machine, as a table or as JSON lines.
+// `tandem bench`: the engine's, the kernels' and the KV pool's speed on this machine, as a table or as JSON lines.
 #include <cstdio>
 #include <string>
 
 #include "base/log.h"
 #include "base/status.h"
 #include "benchmarks/engine_bench.h"
+#include "benchmarks/pool_bench.h"
 #include "benchmarks/roofline.h"
 #include "commands.h"
 #include "fmt/core.h"
@@ -72,6 +73,23 @@ std::string to_table_line(const bench::OpRate& rate) {
                      percent(rate.compute_part), rate.gbps, percent(rate.memory_part));
 }
 
+std::string to_json_line(const bench::PoolBenchResult& result) {
+  return Json{{"processes", result.processes},
+              {"lease_blocks", result.lease_blocks},
+              {"percent_used", result.percent_used},
+              {"ledger_ns_per_block", to_json(result.ledger_ns)},
+              {"mutex_ns_per_block", to_json(result.mutex_ns)}}
+      .dump();
+}
+
+std::string to_table_line(const bench::PoolBenchResult& result) {
+  const auto text = [](const bench::Spread& ns) {
+    return fmt::format("{:>9.1f}  {:<20}", ns.median, fmt::format("({:.1f} to {:.1f})", ns.min, ns.max));
+  };
+  return fmt::format("{:>9} {:>6} {:>6} {} {}", result.processes, result.lease_blocks, result.percent_used,
+                     text(result.ledger_ns), text(result.mutex_ns));
+}
+
 }  // namespace
 
 int bench_engine_command(const BenchEngineOptions& options) {
@@ -128,6 +146,18 @@ int bench_kernels_command(const BenchKernelsOptions& options) {
     print_line(options.json ? to_json_line(isa, threads, rate) : to_table_line(rate));
   };
   return report(bench::run_roofline(wanted, sink));
+}
+
+int bench_pool_command(const BenchPoolOptions& options) {
+  init_logging(LogLevel::kInfo, LogFormat::kText, "bench");
+  if (!options.json) {
+    print_line("processes  lease  used%  ledger ns per block            mutex ns per block  (least to most)");
+  }
+  const bench::PoolBenchOptions wanted{options.num_blocks, options.lease_blocks, options.percent_used,
+                                       options.processes, options.repeat};
+  return report(bench::run_pool_bench(wanted, [&](const bench::PoolBenchResult& result) {
+    print_line(options.json ? to_json_line(result) : to_table_line(result));
+  }));
 }
 
 }  // namespace tandem

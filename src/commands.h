@@ -63,6 +63,16 @@ struct InspectOptions {
 };
 int inspect_command(const InspectOptions& options);
 
+struct BenchPoolOptions {
+  std::uint32_t num_blocks = 20'000;
+  std::vector<std::uint32_t> lease_blocks{1, 32};
+  std::vector<std::uint32_t> percent_used{10, 90, 99};
+  std::vector<std::uint32_t> processes{1, 2};
+  std::uint32_t repeat = 7;
+  bool json = false;
+};
+int bench_pool_command(const BenchPoolOptions& options);
+
 struct OwnerCommandOptions {
   std::string socket;
   int parent_pid = 0;  // 0: lives on its own

@@ -137,9 +137,20 @@ void add_bench_kernels_flags(CLI::App& app, BenchKernelsOptions& options) {
   app.add_option("--op", options.ops, "only these: linear, attention, rms_norm, rope, gate, kv_write, sample");
 }
 
+void add_bench_pool_flags(CLI::App& app, BenchPoolOptions& options) {
+  app.add_option("--blocks", options.num_blocks, "blocks of the pool")->check(CLI::Range(1, 1 << 24));
+  app.add_option("--lease", options.lease_blocks, "blocks of one lease")->check(CLI::Range(1, 1 << 16));
+  app.add_option("--used", options.percent_used, "percent of the blocks that others hold")->check(CLI::Range(0, 100));
+  app.add_option("--processes", options.processes, "processes at once: 1, 2")->check(CLI::Range(1, 2));
+}
+
+template <class Options>
+void add_threads_flag(CLI::App& app, Options& options) {
+  app.add_option("--threads", options.threads, "thread counts to run with; 0: all cores")->check(CLI::Range(0, 1024));
+}
+
 template <class Options>
 void add_bench_flags(CLI::App& app, Options& options) {
-  app.add_option("--threads", options.threads, "thread counts to run with; 0: all cores")->check(CLI::Range(0, 1024));
   app.add_option("--repeat", options.repeat, "measured runs of each test")->check(CLI::Range(1, 1000));
   app.add_flag("--json", options.json, "JSON lines instead of a table");
   for (CLI::Option* option : app.get_options()) {
@@ -180,16 +191,23 @@ int run(int argc, char** argv) {
                    "greedy_token_ids")
       ->required();
   ServerFlags score_flags(*score, ServerFlags::Scope::kLocal);
-  CLI::App* bench = app.add_subcommand("bench", "measure this machine: the engine, or each kernel beside its limits");
+  CLI::App* bench =
+      app.add_subcommand("bench", "measure this machine: the engine, each kernel beside its limits, or the KV pool");
   bench->require_subcommand(1);
   CLI::App* bench_engine = bench->add_subcommand("engine", "tokens per second without a server");
   BenchEngineOptions bench_engine_options;
   add_bench_engine_flags(*bench_engine, bench_engine_options);
+  add_threads_flag(*bench_engine, bench_engine_options);
   add_bench_flags(*bench_engine, bench_engine_options);
   CLI::App* bench_kernels = bench->add_subcommand("kernels", "every op beside the limits measured in the same run");
   BenchKernelsOptions bench_kernels_options;
   add_bench_kernels_flags(*bench_kernels, bench_kernels_options);
+  add_threads_flag(*bench_kernels, bench_kernels_options);
   add_bench_flags(*bench_kernels, bench_kernels_options);
+  CLI::App* bench_pool = bench->add_subcommand("pool", "nanoseconds to reserve and retire a KV block, beside a mutex");
+  BenchPoolOptions bench_pool_options;
+  add_bench_pool_flags(*bench_pool, bench_pool_options);
+  add_bench_flags(*bench_pool, bench_pool_options);
   CLI::App* inspect = app.add_subcommand("inspect", "what an owner's memory holds: regions, KV blocks, lanes");
   InspectOptions inspect_options;
   inspect->add_option("--owner-socket", inspect_options.owner_socket, "where the owner listens: @name or a path")
@@ -209,7 +227,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::ExtrasError& error) {
     std::string unknown;
     for (const CLI::App* part :
-         {&app, serve, generate, score, bench, bench_engine, bench_kernels, inspect, owner, worker}) {
+         {&app, serve, generate, score, bench, bench_engine, bench_kernels, bench_pool, inspect, owner, worker}) {
       if (!part->remaining().empty()) unknown = part->remaining().front();
     }
     std::fprintf(stderr, "tandem: unknown argument \"%s\"%s\nRun with --help for more information.\n", unknown.c_str(),
@@ -237,6 +255,7 @@ int run(int argc, char** argv) {
   if (bench_engine->parsed()) return bench_engine_command(bench_engine_options);
   if (bench_kernels->parsed()) return bench_kernels_command(bench_kernels_options);
   if (inspect->parsed()) return inspect_command(inspect_options);
+  if (bench_pool->parsed()) return bench_pool_command(bench_pool_options);
   if (owner->parsed()) return owner_command(owner_options);
   return worker_command(worker_options);
 }

@@ -39,8 +39,25 @@ def test_kernels_prints_the_limits_and_each_op():
     assert all(op["gbps"] > 0 and op["us"]["min"] > 0 for op in ops)
 
 
+def test_pool_prints_the_ledger_beside_the_mutex():
+    flags = ["pool", "--blocks", "600", "--lease", "1,32", "--used", "0,50", "--processes", "1,2", "--repeat", "2"]
+    done = bench(*flags, "--json")
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    want = [(used, processes, n) for used in (0, 50) for processes in (1, 2) for n in (1, 32)]
+    assert [(l["percent_used"], l["processes"], l["lease_blocks"]) for l in lines] == want
+    for line in lines:
+        for ns in (line["ledger_ns_per_block"], line["mutex_ns_per_block"]):
+            assert 0 < ns["min"] <= ns["median"] <= ns["max"]
+    done = bench(*flags)
+    assert done.returncode == 0 and len(done.stdout.splitlines()) == 9
+    done = bench("pool", "--blocks", "100", "--used", "90")
+    assert done.returncode == 2 and done.stdout.count("\n") == 1 and "ask for more blocks" in done.stderr
+
+
 def test_wrong_flags_are_refused():
-    for flags in (["kernels", "--op", "softmax"], ["engine", "--isa", "sse2"], ["engine", "--sequences", "0"], ["disk"]):
+    for flags in (["kernels", "--op", "softmax"], ["engine", "--isa", "sse2"], ["engine", "--sequences", "0"],
+                  ["pool", "--processes", "3"], ["disk"]):
         done = bench(*flags)
         assert done.returncode == 2 and done.stdout == "" and done.stderr, flags
     done = bench("engine", "--model", "/nowhere/model.gguf")
