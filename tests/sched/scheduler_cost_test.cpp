@@ -67,7 +67,7 @@ TEST_P(SchedulerCost, tokens_cost_no_allocation) {
   std::uint64_t costly = 0;
   for (std::size_t i = counts.size() / 8; i < counts.size() * 7 / 8; ++i) costly += counts[i] != counts[i - 1] ? 1 : 0;
   EXPECT_GT(counts[1] + counts.back(), 0U) << "the count works: sequences that start allocate";
-  EXPECT_LE(costly, 6 * kSequences) << "of " << counts.size() << " tokens";
+  EXPECT_LE(costly, 10 * kSequences) << "of " << counts.size() << " tokens";
 }
 
 }  // namespace
