@@ -14,7 +14,7 @@
 namespace tandem {
 namespace {
 
-// A sequence whose steps have cost this many workers their life is ended: it may be what kills them.
+// A sequence one step of which has cost this many workers their life is ended: it may be what kills them.
 constexpr std::uint32_t kMaxLaneLosses = 3;
 constexpr std::chrono::milliseconds kIdleWait{100};
 // A lane beats with every layer of a step. One that has not for this long hangs and is replaced.
@@ -227,6 +227,7 @@ void Scheduler::apply(LaneState& lane) {
 void Scheduler::apply_item(Sequence& sequence, const Result& result, const ResultItem& item) {
   if (sequence.generated() == 0) metrics_.prompt_tokens.add(sequence.step_tokens);
   sequence.computed += sequence.step_tokens;
+  sequence.lane_losses = 0;
   publish_blocks(sequence, pool_, options_.plan.block_tokens);
   if (item.scores.count > 0 || item.logits.count > 0) {
     sequence.scored += item.scores.count;
@@ -279,7 +280,7 @@ void Scheduler::handle_lane_down(LaneId id, std::uint64_t epoch) {
       finish(*sequence, FinishReason::kCancelled, absl::OkStatus());
     } else if (++sequence->lane_losses >= kMaxLaneLosses) {
       finish(*sequence, FinishReason::kCancelled,
-             absl::InternalError(fmt::format("{} workers ended while running this request", kMaxLaneLosses)));
+             absl::InternalError(fmt::format("{} workers in a row ended while running this request", kMaxLaneLosses)));
     }
     // Otherwise its step is run again, by any lane: what was written of it is written once more.
   }

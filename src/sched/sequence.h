@@ -62,7 +62,7 @@ struct Sequence {
   std::uint32_t step_tokens = 0;  // of that step
   bool step_samples = false;
   bool cancelled = false;        // ends when that step is over
-  std::uint32_t lane_losses = 0;
+  std::uint32_t lane_losses = 0;  // since its last step that ended well
 
   std::uint32_t generated() const { return static_cast<std::uint32_t>(tokens.size() - request.prompt.size()); }
   std::uint32_t remaining() const { return static_cast<std::uint32_t>(tokens.size()) - computed; }

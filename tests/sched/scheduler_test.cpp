@@ -130,26 +130,55 @@ TEST(Scheduler, the_other_lane_takes_over_while_one_is_down) {
   EXPECT_EQ(rig.collector.outcome(1).tokens, Rig::expected(request));
 }
 
+// Replaces lane 0 by one that dies in its first step.
+void start_doomed_lane(Rig& rig) {
+  rig.lanes[0] = std::make_unique<FakeLane>(rig.kv, *rig.control, LaneId{0});
+  rig.lanes[0]->die_in_next_step();
+  rig.scheduler->lane_up(LaneId{0}, rig.lanes[0]->port());
+}
+
+void bury_lane(Rig& rig) {
+  for (int i = 0; i < 2000 && !rig.lanes[0]->dead(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  ASSERT_TRUE(rig.lanes[0]->dead());
+  rig.scheduler->lane_down(LaneId{0});
+}
+
 TEST(Scheduler, a_sequence_that_kills_every_lane_is_ended_and_others_go_on) {
   Rig rig(1000, Placement::kFused);
-  // Slow lanes: the sequence must not end by itself between two deaths.
-  rig.lanes[0]->step_time = std::chrono::milliseconds(5);
+  rig.lanes[0]->die_in_next_step();
   ASSERT_TRUE(rig.scheduler->submit({Rig::request(1, 10, 3000)}).ok());
-  for (int loss = 0; loss < 3; ++loss) {
-    rig.lanes[0]->die_in_next_step();
-    for (int i = 0; i < 2000 && !rig.lanes[0]->dead(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    const std::unique_ptr<FakeLane> old = std::move(rig.lanes[0]);
-    rig.scheduler->lane_down(LaneId{0});
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    rig.start_lane(LaneId{0});
-    rig.lanes[0]->step_time = std::chrono::milliseconds(5);
+  for (int loss = 0; loss < 2; ++loss) {
+    bury_lane(rig);
+    start_doomed_lane(rig);
   }
+  bury_lane(rig);
   ASSERT_TRUE(rig.collector.wait_finished(1));
   EXPECT_EQ(rig.collector.outcome(1).status.code(), absl::StatusCode::kInternal);
+  rig.start_lane(LaneId{0});
   const SequenceRequest next = Rig::request(2, 10, 5);
   ASSERT_TRUE(rig.scheduler->submit({next}).ok());
   ASSERT_TRUE(rig.collector.wait_finished(2));
   EXPECT_EQ(rig.collector.outcome(2).tokens, Rig::expected(next));
+}
+
+TEST(Scheduler, a_long_sequence_outlives_any_number_of_lanes_while_it_gets_on) {
+  Rig rig(1000, Placement::kFused);
+  const SequenceRequest request = Rig::request(1, 10, 400);
+  rig.lanes[0]->step_time = std::chrono::milliseconds(2);
+  ASSERT_TRUE(rig.scheduler->submit({request}).ok());
+  for (int loss = 0; loss < 8; ++loss) {
+    const std::uint64_t steps = rig.lanes[0]->steps();
+    for (int i = 0; i < 2000 && rig.lanes[0]->steps() < steps + 3; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    rig.lanes[0]->die_in_next_step();
+    bury_lane(rig);
+    rig.start_lane(LaneId{0});
+    rig.lanes[0]->step_time = std::chrono::milliseconds(2);
+  }
+  ASSERT_TRUE(rig.collector.wait_finished(1));
+  EXPECT_EQ(rig.collector.outcome(1).tokens, Rig::expected(request));
+  EXPECT_TRUE(rig.collector.outcome(1).status.ok());
 }
 
 TEST(Scheduler, a_full_queue_refuses_and_stop_ends_everything_with_its_status) {
