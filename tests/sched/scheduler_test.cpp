@@ -137,21 +137,26 @@ void start_doomed_lane(Rig& rig) {
   rig.scheduler->lane_up(LaneId{0}, rig.lanes[0]->port());
 }
 
-void bury_lane(Rig& rig) {
+// The dead stay: the scheduler reads their memory until it has heard of it.
+using Graves = std::vector<std::unique_ptr<FakeLane>>;
+
+void bury_lane(Rig& rig, Graves& graves) {
   for (int i = 0; i < 2000 && !rig.lanes[0]->dead(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   ASSERT_TRUE(rig.lanes[0]->dead());
+  graves.push_back(std::move(rig.lanes[0]));
   rig.scheduler->lane_down(LaneId{0});
 }
 
 TEST(Scheduler, a_sequence_that_kills_every_lane_is_ended_and_others_go_on) {
+  Graves graves;
   Rig rig(1000, Placement::kFused);
   rig.lanes[0]->die_in_next_step();
   ASSERT_TRUE(rig.scheduler->submit({Rig::request(1, 10, 3000)}).ok());
   for (int loss = 0; loss < 2; ++loss) {
-    bury_lane(rig);
+    bury_lane(rig, graves);
     start_doomed_lane(rig);
   }
-  bury_lane(rig);
+  bury_lane(rig, graves);
   ASSERT_TRUE(rig.collector.wait_finished(1));
   EXPECT_EQ(rig.collector.outcome(1).status.code(), absl::StatusCode::kInternal);
   rig.start_lane(LaneId{0});
@@ -162,6 +167,7 @@ TEST(Scheduler, a_sequence_that_kills_every_lane_is_ended_and_others_go_on) {
 }
 
 TEST(Scheduler, a_long_sequence_outlives_any_number_of_lanes_while_it_gets_on) {
+  Graves graves;
   Rig rig(1000, Placement::kFused);
   const SequenceRequest request = Rig::request(1, 10, 400);
   rig.lanes[0]->step_time = std::chrono::milliseconds(2);
@@ -172,7 +178,7 @@ TEST(Scheduler, a_long_sequence_outlives_any_number_of_lanes_while_it_gets_on) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     rig.lanes[0]->die_in_next_step();
-    bury_lane(rig);
+    bury_lane(rig, graves);
     rig.start_lane(LaneId{0});
     rig.lanes[0]->step_time = std::chrono::milliseconds(2);
   }
