@@ -29,7 +29,8 @@ void print_greeting(const ServerConfig& config, const Instance& instance, const 
   const std::string key = config.api_keys.empty() ? "" : " -H 'Authorization: Bearer YOUR_KEY'";
   std::printf(
       "tandem serves %s on %s\n  %s\n\nTry it:\n  curl %s/v1/chat/completions -H 'Content-Type: application/json'%s "
-      "-d '{\"messages\":[{\"role\":\"user\",\"content\":\"Name the capital of France.\"}]}'\n\n",
+      "-d '{\"messages\":[{\"role\":\"user\",\"content\":\"Name the capital of France.\"}],\"temperature\":0,"
+      "\"max_tokens\":64}'\n\n",
       model.c_str(), url.c_str(), instance.summary().c_str(), url.c_str(), key.c_str());
   std::fflush(stdout);
 }

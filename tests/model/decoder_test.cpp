@@ -138,7 +138,7 @@ TEST_P(Goldens, last_logits_and_greedy_tokens_are_the_references) {
 // Activations rounded to bf16 are off by at most 2^-9 of themselves, in each layer's four products and the head's.
 // With all those errors in one direction the largest logit moves by (4 layers + 1) * 2^-9 of itself.
 TEST_P(Goldens, bf16_activations_stay_near_the_references) {
-  if (!is_supported("avx512-bf16")) GTEST_SKIP();
+  if (!is_supported("avx512-bf16")) GTEST_SKIP() << "this processor has no avx512-bf16";
   const auto model = *open_model(std::string(TANDEM_TEST_DATA) + "/models/" + GetParam());
   const auto roundings = static_cast<float>(4 * model->spec().num_layers + 1);
   const auto tolerance_for = [roundings](float largest) { return roundings * 0x1p-9F * largest; };
