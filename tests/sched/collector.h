@@ -23,6 +23,7 @@ class Collector final : public SequenceListener {
     std::vector<float> scores;
     std::optional<std::uint32_t> cached;
     bool finished = false;
+    std::uint64_t started_at = 0;  // in the order of starts, from 1 on; 0: not yet
     FinishReason reason = FinishReason::kStop;
     absl::Status status;
   };
@@ -31,6 +32,7 @@ class Collector final : public SequenceListener {
     const std::lock_guard lock(mutex_);
     EXPECT_FALSE(outcomes_[id.value].cached) << "sequence " << id.value << " started twice";
     outcomes_[id.value].cached = cached_tokens;
+    outcomes_[id.value].started_at = ++starts_;
   }
   void on_scores(SequenceId id, std::span<const Sampled> scores, std::span<const float>) override {
     const std::lock_guard lock(mutex_);
@@ -71,6 +73,7 @@ class Collector final : public SequenceListener {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::uint64_t, Outcome> outcomes_;
+  std::uint64_t starts_ = 0;
 };
 
 }  // namespace tandem::test

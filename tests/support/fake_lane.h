@@ -56,8 +56,10 @@ class FakeLane {
       if (!*received) continue;
       result.clear();
       result.step = plan.step;
+      for_blocks(plan, [this](SequenceId s, BlockId block, FakeKv::Use use) { kv_.begin_use(s, block, use); });
       for (const PlanItem& item : plan.items) run_item(plan, item, result);
       if (const auto time = step_time.load(); time.count() > 0) std::this_thread::sleep_for(time);
+      for_blocks(plan, [this](SequenceId, BlockId block, FakeKv::Use use) { kv_.end_use(block, use); });
       ++steps_;
       largest_step_ = std::max<std::uint32_t>(largest_step_, static_cast<std::uint32_t>(plan.tokens.size()));
       if (die_) break;
@@ -67,11 +69,22 @@ class FakeLane {
     dead_ = true;
   }
 
+  // Every block of a plan, and whether the step writes to it.
+  template <class Visit>
+  void for_blocks(const Plan& plan, const Visit& visit) {
+    for (const PlanItem& item : plan.items) {
+      for (std::uint32_t i = 0; i < item.blocks.count; ++i) {
+        const bool writes = i >= item.position / kv_.block_tokens;
+        visit(item.sequence, plan.blocks[item.blocks.begin + i], writes ? FakeKv::Use::kWrite : FakeKv::Use::kRead);
+      }
+    }
+  }
+
   void run_item(const Plan& plan, const PlanItem& item, Result& result) {
-    const auto slot = [&](std::uint32_t position) -> std::atomic<TokenId>& {
-      return kv_.at(plan.blocks[item.blocks.begin + position / kv_.block_tokens], position % kv_.block_tokens);
-    };
-    for (std::uint32_t i = 0; i < item.tokens.count; ++i) slot(item.position + i) = plan.tokens[item.tokens.begin + i];
+    const auto block = [&](std::uint32_t at) { return plan.blocks[item.blocks.begin + at / kv_.block_tokens]; };
+    for (std::uint32_t i = 0, at = item.position; i < item.tokens.count; ++i, ++at) {
+      kv_.write(item.sequence, block(at), at, plan.tokens[item.tokens.begin + i]);
+    }
     ResultItem& answer = result.items.emplace_back();
     answer.sequence = item.sequence;
     answer.scores = {static_cast<std::uint32_t>(result.scores.size()), item.targets.count};
@@ -82,8 +95,9 @@ class FakeLane {
     }
     if (item.wants_sample == 0) return;
     std::vector<TokenId> seen;
-    for (std::uint32_t position = 0; position < item.position + item.tokens.count; ++position)
-      seen.push_back(slot(position));
+    for (std::uint32_t at = 0; at < item.position + item.tokens.count; ++at) {
+      seen.push_back(kv_.read(item.sequence, block(at), at));
+    }
     answer.has_token = 1;
     answer.sampled.token = fake_next(seen);
     if (item.wants_logits != 0) {

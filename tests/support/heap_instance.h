@@ -38,6 +38,9 @@ class HeapInstance {
     scheduler.lane_up(lane, lanes[lane.value]->port());
   }
 
+  // What the ledger's words say.
+  KvPoolUsage ledger_usage() { return read_kv_usage(std::as_bytes(std::span(ledger_memory_))).value(); }
+
   FakeKv kv;
   MetricRegistry metrics;
   ControlPage* control = nullptr;
