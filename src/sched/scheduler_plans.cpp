@@ -68,16 +68,16 @@ bool Scheduler::send_plans() {
 }
 
 void Scheduler::add_decodes(LaneId id, LaneState& lane) {
-  // By index: preempting for one sequence takes others, later ones mostly, out of running_.
-  for (std::size_t index = 0; index < running_.size(); ++index) {
-    Sequence* sequence = running_[index];
-    if (sequence->lane || !sequence->decoding()) continue;
+  candidates_.clear();
+  for (Sequence* sequence : running_) {
+    if (!sequence->lane && sequence->decoding()) candidates_.push_back(sequence);
+  }
+  // The most urgent first: what is in the plan keeps its blocks, so the last ones are those that can lose them.
+  std::ranges::sort(candidates_, sequence_more_urgent);
+  for (Sequence* sequence : candidates_) {
     if (lane.in_flight.size() >= options_.plan.max_decode_items) break;
-    if (reserve_for(*sequence, 1, Phase::kDecode)) {
-      add_item(id, lane, *sequence, 1);
-    } else if (index < running_.size() && running_[index] != sequence) {
-      --index;  // it was preempted itself
-    }
+    if (sequence->lease.blocks().empty()) continue;  // it gave them to one before it
+    if (reserve_for(*sequence, 1, Phase::kDecode)) add_item(id, lane, *sequence, 1);
   }
 }
 
@@ -155,14 +155,19 @@ bool Scheduler::reserve_for(Sequence& sequence, std::uint32_t num_tokens, Phase 
   }
 }
 
-// The least urgent sequence that no lane is working on gives up its blocks and is computed again later; its output
-// does not change. False when every other one is at work: their steps end soon.
+// The least urgent sequence gives up its blocks and is computed again later; its output does not change. False when
+// those less urgent than `sequence` are all at work: their steps end soon.
 bool Scheduler::preempt_for(const Sequence& sequence) {
   Sequence* victim = nullptr;
+  bool waits = false;
   for (Sequence* candidate : running_) {
-    if (!candidate->lane && (victim == nullptr || sequence_more_urgent(victim, candidate))) victim = candidate;
+    if (candidate->lane) {
+      waits |= sequence_more_urgent(&sequence, candidate);
+    } else if (victim == nullptr || sequence_more_urgent(victim, candidate)) {
+      victim = candidate;
+    }
   }
-  if (victim == nullptr) return false;
+  if (victim == nullptr || (victim == &sequence && waits)) return false;
   TANDEM_LOG(kDebug, "sequence {} gives its blocks to sequence {}", victim->request.id.value,
              sequence.request.id.value);
   victim->lease = KvLease();
