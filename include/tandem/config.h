@@ -51,6 +51,7 @@ struct ServerConfig {
   std::uint32_t max_running_sequences = 64;
   std::uint32_t max_queued_requests = 512;
   std::uint32_t prefill_chunk_tokens = 256;
+  std::uint32_t look_ahead_steps = 1;  // decode steps sent to a worker before the result of the one before is read
   std::optional<std::uint32_t> default_ttft_ms;  // targets of requests that bring none; absent: no target
   std::optional<std::uint32_t> default_tpot_ms;
 

@@ -1,6 +1,7 @@
 // What scheduler and lane say to each other: one Plan and one Result per step, over two rings in shared memory.
-// A plan carries all that a step needs (tokens, blocks, sampling): a lane keeps nothing about a sequence between
-// plans, so a worker that was just started can run the next step of any of them.
+// A plan carries all that a step needs (tokens, blocks, sampling), so a worker that was just started can run the next
+// step of any sequence. Only a plan that was sent ahead, before the results of the plans before it were read, leaves
+// out what the lane alone knows yet: the tokens it drew in those steps.
 // Plans and results are flat, so that a reused object allocates nothing after warm-up.
 #pragma once
 
@@ -17,6 +18,9 @@
 
 namespace tandem {
 
+// Plans sent to a lane whose results are not read yet, at most, besides the one it runs.
+inline constexpr std::uint32_t kMaxLookAhead = 8;
+
 // A run of elements in one of the plan's flat lists.
 struct Run {
   std::uint32_t begin = 0;
@@ -31,6 +35,11 @@ struct PlanItem {
   Run targets;                 // prompt scoring: targets[i] follows tokens[i]; empty: none wanted
   Run bias;
   Run counts;
+  Run stops;                   // drawing one of these ends the sequence: its items in plans sent ahead are not run
+  // Of a decode step sent ahead: how many of the sequence's newest tokens the scheduler did not know, at most
+  // kMaxLookAhead. The step's one row is the newest; `tokens` is empty and `counts` lacks them all.
+  std::uint32_t unknown_tokens = 0;
+  std::uint32_t follows = 0;       // and the sequence's place among the items of the plan before this one
   std::uint32_t wants_sample = 0;  // 1: draw the token that follows the last row
   std::uint32_t wants_logits = 0;  // 1: return the last row's logits, before any sampling change
   SampleRow sampling;              // its spans are filled in by the lane from `bias` and `counts`
@@ -45,6 +54,7 @@ struct Plan {
   std::vector<TokenId> targets;
   std::vector<TokenLogprob> bias;
   std::vector<TokenCount> counts;
+  std::vector<TokenId> stops;
 
   void clear();
 };
@@ -59,7 +69,8 @@ struct ResultItem {
 
 struct Result {
   std::uint64_t step = 0;
-  std::uint64_t busy_us = 0;  // time the lane worked on the step
+  std::uint64_t busy_us = 0;    // time the lane worked on the step
+  std::uint64_t waited_us = 0;  // time it waited for the plan
   std::vector<ResultItem> items;
   std::vector<Sampled> scores;
   std::vector<float> logits;

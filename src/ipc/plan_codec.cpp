@@ -42,6 +42,8 @@ absl::Status check_item(const PlanItem& item, const Plan& plan, std::size_t inde
   if (!inside(item.targets, plan.targets.size())) return bad_item("plan", index, "targets outside their list");
   if (!inside(item.bias, plan.bias.size())) return bad_item("plan", index, "bias outside its list");
   if (!inside(item.counts, plan.counts.size())) return bad_item("plan", index, "counts outside their list");
+  if (!inside(item.stops, plan.stops.size())) return bad_item("plan", index, "stops outside their list");
+  if (item.unknown_tokens > kMaxLookAhead) return bad_item("plan", index, "too many unknown tokens");
   if (item.targets.count > item.tokens.count) return bad_item("plan", index, "more targets than tokens");
   if (item.wants_sample > 1 || item.wants_logits > 1 || wants_logprob > 1) {
     return bad_item("plan", index, "a flag that is neither 0 nor 1");
@@ -58,7 +60,7 @@ bool plausible(const Sampled& sampled) {
 }
 
 absl::Status decode_plan(RingReader& reader, Plan& plan) {
-  std::array<std::uint64_t, 9> head;
+  std::array<std::uint64_t, kPlanHeadWords> head;
   if (!reader.read(std::as_writable_bytes(std::span(head))) || head[0] != kPlanKind) {
     return absl::DataLossError("message in the plan ring is not a plan; restart the worker");
   }
@@ -66,7 +68,8 @@ absl::Status decode_plan(RingReader& reader, Plan& plan) {
   plan.share = {.first = static_cast<std::uint16_t>(head[2] >> 16), .count = static_cast<std::uint16_t>(head[2])};
   if (!read_list(reader, head[3], plan.items) || !read_list(reader, head[4], plan.tokens) ||
       !read_list(reader, head[5], plan.blocks) || !read_list(reader, head[6], plan.targets) ||
-      !read_list(reader, head[7], plan.bias) || !read_list(reader, head[8], plan.counts) || reader.remaining() != 0) {
+      !read_list(reader, head[7], plan.bias) || !read_list(reader, head[8], plan.counts) ||
+      !read_list(reader, head[9], plan.stops) || reader.remaining() != 0) {
     return absl::DataLossError(fmt::format("plan message of step {}: its counts do not match its size", plan.step));
   }
   for (std::size_t i = 0; i < plan.items.size(); ++i) {
@@ -78,14 +81,15 @@ absl::Status decode_plan(RingReader& reader, Plan& plan) {
 }
 
 absl::Status decode_result(RingReader& reader, Result& result) {
-  std::array<std::uint64_t, 7> head;
+  std::array<std::uint64_t, kResultHeadWords> head;
   if (!reader.read(std::as_writable_bytes(std::span(head))) || head[0] != kResultKind) {
     return absl::DataLossError("message in the result ring is not a result; restart the worker");
   }
   result.step = head[1];
   result.busy_us = head[2];
-  if (!read_list(reader, head[3], result.items) || !read_list(reader, head[4], result.scores) ||
-      !read_list(reader, head[5], result.logits) || !read_list(reader, head[6], result.error) ||
+  result.waited_us = head[3];
+  if (!read_list(reader, head[4], result.items) || !read_list(reader, head[5], result.scores) ||
+      !read_list(reader, head[6], result.logits) || !read_list(reader, head[7], result.error) ||
       reader.remaining() != 0) {
     return absl::DataLossError(fmt::format("result message of step {}: its counts do not match its size", result.step));
   }
@@ -113,11 +117,13 @@ void Plan::clear() {
   targets.clear();
   bias.clear();
   counts.clear();
+  stops.clear();
 }
 
 void Result::clear() {
   step = 0;
   busy_us = 0;
+  waited_us = 0;
   items.clear();
   scores.clear();
   logits.clear();
@@ -133,15 +139,22 @@ std::span<const std::span<const std::byte>> PlanEncoder::encode(const Plan& plan
   const std::uint64_t share = std::uint64_t{plan.share.first} << 16 | plan.share.count;
   head_ = {kPlanKind,           plan.step,          share,
            plan.items.size(),   plan.tokens.size(), plan.blocks.size(),
-           plan.targets.size(), plan.bias.size(),   plan.counts.size()};
+           plan.targets.size(), plan.bias.size(),   plan.counts.size(),
+           plan.stops.size()};
   parts_ = {bytes_of(head_),        bytes_of(items_),    bytes_of(plan.tokens), bytes_of(plan.blocks),
-            bytes_of(plan.targets), bytes_of(plan.bias), bytes_of(plan.counts)};
+            bytes_of(plan.targets), bytes_of(plan.bias), bytes_of(plan.counts), bytes_of(plan.stops)};
   return parts_;
 }
 
+std::size_t message_bytes(const Plan& plan) {
+  const auto bytes = [](const auto& list) { return list.size() * sizeof(list[0]); };
+  return kPlanHeadWords * sizeof(std::uint64_t) + bytes(plan.items) + bytes(plan.tokens) + bytes(plan.blocks) +
+         bytes(plan.targets) + bytes(plan.bias) + bytes(plan.counts) + bytes(plan.stops);
+}
+
 std::span<const std::span<const std::byte>> ResultEncoder::encode(const Result& result) {
-  head_ = {kResultKind,          result.step,          result.busy_us,     result.items.size(),
-           result.scores.size(), result.logits.size(), result.error.size()};
+  head_ = {kResultKind,         result.step,          result.busy_us,       result.waited_us,
+           result.items.size(), result.scores.size(), result.logits.size(), result.error.size()};
   parts_ = {bytes_of(head_), bytes_of(result.items), bytes_of(result.scores), bytes_of(result.logits),
             bytes_of(result.error)};
   return parts_;

@@ -15,6 +15,9 @@
 
 namespace tandem {
 
+inline constexpr std::size_t kPlanHeadWords = 10;
+inline constexpr std::size_t kResultHeadWords = 8;
+
 // Encodes without copying the lists; reused, it allocates nothing after warm-up. Belongs to one thread.
 class PlanEncoder final {
  public:
@@ -22,9 +25,9 @@ class PlanEncoder final {
   std::span<const std::span<const std::byte>> encode(const Plan& plan);
 
  private:
-  std::array<std::uint64_t, 9> head_{};
+  std::array<std::uint64_t, kPlanHeadWords> head_{};
   std::vector<PlanItem> items_;
-  std::array<std::span<const std::byte>, 7> parts_;
+  std::array<std::span<const std::byte>, 8> parts_;
 };
 
 class ResultEncoder final {
@@ -32,9 +35,12 @@ class ResultEncoder final {
   std::span<const std::span<const std::byte>> encode(const Result& result);
 
  private:
-  std::array<std::uint64_t, 7> head_{};
+  std::array<std::uint64_t, kResultHeadWords> head_{};
   std::array<std::span<const std::byte>, 5> parts_;
 };
+
+// What the plan's message takes in a ring.
+std::size_t message_bytes(const Plan& plan);
 
 // Reads the message that `reader` has begun. DataLoss: it is not one of these; the object is then cleared.
 absl::Status decode(RingReader& reader, Plan& plan);

@@ -1,7 +1,8 @@
-// A lane as the scheduler sees it: its port while its worker lives, and the step it works on. Scheduler thread only.
+// A lane as the scheduler sees it: its port while its worker lives, and the steps it has. Scheduler thread only.
 #pragma once
 
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -12,16 +13,31 @@
 
 namespace tandem {
 
+// A plan that was sent and whose result is not read yet.
+struct LaneStep {
+  struct Item {
+    Sequence* sequence = nullptr;  // null: it has ended meanwhile
+    std::uint32_t num_tokens = 0;
+  };
+  std::uint64_t number = 0;
+  std::vector<Item> items;
+  bool decodes = false;
+  bool prefills = false;
+  bool goes_on = false;  // with a sequence that was generating before: the lane should not have waited for this plan
+  std::int64_t sent_us = 0;
+};
+
 struct LaneState {
   std::unique_ptr<LanePort> port;  // null: down
   std::uint64_t epoch = 0;         // whose port it is, or was
   std::optional<LaneUpMessage> next;  // takes over between two steps
-  std::uint64_t step = 0;
-  std::vector<Sequence*> in_flight;  // empty: idle
-  std::vector<Sequence*> ended;      // those of a step that is over, while they are dealt with; kept for its memory
+  std::uint64_t step = 0;          // number of the newest
+  std::list<LaneStep> in_flight;   // oldest first; empty: idle
+  std::list<LaneStep> spare;       // over; kept for their memory
   Plan plan;
+  LaneStep planned;  // what the plan is made of
   Result result;
-  std::int64_t sent_us = 0;
+  std::int64_t ended_us = 0;  // when the result of its last step was read
   std::uint64_t heartbeat = 0;  // last seen
   std::int64_t beat_us = 0;     // when it last changed, or the step was sent
 };

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/status.h"
+#include "ipc/plan_codec.h"
 
 namespace tandem {
 namespace {
@@ -18,20 +19,51 @@ Run append_run(std::vector<T>& list, Iterator first, Iterator last) {
 
 }  // namespace
 
-void PlanBuilder::append(Plan& plan, Sequence& sequence, std::uint32_t num_tokens) const {
+bool PlanBuilder::has_room(const Plan& plan, const Sequence& sequence, std::uint32_t num_tokens) const {
+  const SequenceRequest& request = sequence.request;
+  const std::size_t num_blocks = blocks_for(std::uint64_t{sequence.computed} + sequence.num_steps + num_tokens);
+  const std::size_t bytes = sizeof(PlanItem) + num_blocks * sizeof(BlockId) + 2 * num_tokens * sizeof(TokenId) +
+                            (request.bias.size() + request.stop_tokens.size()) * sizeof(TokenLogprob) +
+                            sequence.counts.size() * sizeof(TokenCount) + request.stop_tokens.size() * sizeof(TokenId);
+  return plan.items.empty() || message_bytes(plan) + bytes <= limits_.max_bytes;
+}
+
+// The position, and the blocks up to the end of the step.
+PlanItem& PlanBuilder::add_item(Plan& plan, const Sequence& sequence, std::uint32_t num_tokens) const {
+  PlanItem& item = plan.items.emplace_back();
+  item.sequence = sequence.request.id;
+  item.position = sequence.computed + sequence.num_steps;
+  const std::uint32_t num_blocks = blocks_for(std::uint64_t{item.position} + num_tokens);
+  const auto blocks = sequence.lease.blocks();
+  TANDEM_CHECK(num_blocks <= blocks.size(), "a step's tokens have blocks");
+  item.blocks = append_run(plan.blocks, blocks.begin(), blocks.begin() + num_blocks);
+  item.tokens.begin = static_cast<std::uint32_t>(plan.tokens.size());
+  item.sampling = sequence.request.sampling;
+  return item;
+}
+
+void PlanBuilder::add_sampling(Plan& plan, PlanItem& item, const Sequence& sequence) const {
+  const SequenceRequest& request = sequence.request;
+  item.wants_sample = 1;
+  item.sampling.position = sequence.tokens.size() + item.unknown_tokens;
+  item.bias = append_run(plan.bias, request.bias.begin(), request.bias.end());
+  if (sequence.generated() + item.unknown_tokens < request.min_tokens) {
+    for (const TokenId token : request.stop_tokens) {
+      plan.bias.push_back({token, -std::numeric_limits<float>::infinity()});
+    }
+    item.bias.count += static_cast<std::uint32_t>(request.stop_tokens.size());
+  }
+  item.counts = append_run(plan.counts, sequence.counts.begin(), sequence.counts.end());
+  item.stops = append_run(plan.stops, request.stop_tokens.begin(), request.stop_tokens.end());
+}
+
+void PlanBuilder::append(Plan& plan, const Sequence& sequence, std::uint32_t num_tokens) const {
   const SequenceRequest& request = sequence.request;
   const std::uint32_t end = sequence.computed + num_tokens;
-  const std::uint32_t num_blocks = blocks_for(end);
-  TANDEM_CHECK(end <= sequence.tokens.size() && num_blocks <= sequence.lease.blocks().size(),
-               "a step's tokens exist and have blocks");
-
-  PlanItem& item = plan.items.emplace_back();
-  item.sequence = request.id;
-  item.position = sequence.computed;
+  TANDEM_CHECK(sequence.num_steps == 0 && end <= sequence.tokens.size(), "a step's tokens are known");
+  PlanItem& item = add_item(plan, sequence, num_tokens);
   const auto first = sequence.tokens.begin() + sequence.computed;
   item.tokens = append_run(plan.tokens, first, first + num_tokens);
-  const auto blocks = sequence.lease.blocks();
-  item.blocks = append_run(plan.blocks, blocks.begin(), blocks.begin() + num_blocks);
 
   // Scores of prompt tokens not delivered yet: targets[i] follows tokens[i]. A recomputed prompt starts below
   // `scored`; its chunk is then scored only from where the first run ended.
@@ -42,22 +74,17 @@ void PlanBuilder::append(Plan& plan, Sequence& sequence, std::uint32_t num_token
       item.targets = append_run(plan.targets, first + 1, sequence.tokens.begin() + last);
     }
   }
-  sequence.step_tokens = num_tokens;
-  sequence.step_samples = end == sequence.tokens.size();
-  item.sampling = request.sampling;
-  if (!sequence.step_samples) return;
-
-  item.wants_sample = 1;
+  if (end != sequence.tokens.size()) return;
   item.wants_logits = request.wants_logits && end == prompt_tokens ? 1 : 0;
-  item.sampling.position = sequence.tokens.size();
-  item.bias = append_run(plan.bias, request.bias.begin(), request.bias.end());
-  if (sequence.generated() < request.min_tokens) {
-    for (const TokenId token : request.stop_tokens) {
-      plan.bias.push_back({token, -std::numeric_limits<float>::infinity()});
-    }
-    item.bias.count += static_cast<std::uint32_t>(request.stop_tokens.size());
-  }
-  item.counts = append_run(plan.counts, sequence.counts.begin(), sequence.counts.end());
+  add_sampling(plan, item, sequence);
+}
+
+void PlanBuilder::append_ahead(Plan& plan, const Sequence& sequence) const {
+  TANDEM_CHECK(sequence.num_steps > 0 && sequence.decoding(), "only decode steps are sent ahead");
+  PlanItem& item = add_item(plan, sequence, 1);
+  item.unknown_tokens = sequence.num_steps;
+  item.follows = sequence.step_index;
+  add_sampling(plan, item, sequence);
 }
 
 }  // namespace tandem

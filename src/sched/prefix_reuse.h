@@ -20,7 +20,7 @@ void take_cached(Sequence& sequence, KvPool& pool, std::uint32_t block_tokens);
 // True when one of `running` computes the very block that this sequence would compute next. It then pays to wait.
 bool awaits_prefix(const Sequence& sequence, std::span<Sequence* const> running);
 
-// Publishes the whole blocks of what is computed. The sequence is in no lane.
+// Publishes the whole blocks of what is computed. Steps that are under way write behind them.
 void publish_blocks(Sequence& sequence, KvPool& pool, std::uint32_t block_tokens);
 
 }  // namespace tandem

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/token_counts.h"
 #include "fmt/core.h"
 #include "memory/prefix_key.h"
 #include "sched/prefix_reuse.h"
@@ -19,15 +20,6 @@ constexpr std::uint32_t kMaxLaneLosses = 3;
 constexpr std::chrono::milliseconds kIdleWait{100};
 // A lane beats with every layer of a step. One that has not for this long hangs and is replaced.
 constexpr std::int64_t kHeartbeatTimeoutUs = 8'000'000;
-
-void count_token(std::vector<TokenCount>& counts, TokenId token, std::int32_t outputs) {
-  const auto at = std::ranges::lower_bound(counts, token, {}, &TokenCount::token);
-  if (at != counts.end() && at->token == token) {
-    at->output_count += outputs;
-  } else {
-    counts.insert(at, {token, outputs});
-  }
-}
 
 bool wants_counts(const SampleRow& sampling) {
   return sampling.repetition_penalty != 1.0F || sampling.presence_penalty != 0.0F || sampling.frequency_penalty != 0.0F;
@@ -141,12 +133,7 @@ bool Scheduler::drain_inbox() {
       admit(std::move(*request));
     } else if (const auto* cancelled = std::get_if<CancelMessage>(&message)) {
       const auto at = sequences_.find(cancelled->id.value);
-      if (at == sequences_.end()) continue;
-      if (at->second->lane) {
-        at->second->cancelled = true;  // its lane still writes to its blocks
-      } else {
-        finish(*at->second, FinishReason::kCancelled, absl::OkStatus());
-      }
+      if (at != sequences_.end()) finish(*at->second, FinishReason::kCancelled, absl::OkStatus());
     } else if (auto* up = std::get_if<LaneUpMessage>(&message)) {
       lanes_[up->lane.value].next = std::move(*up);
     } else if (const auto* down = std::get_if<LaneDownMessage>(&message)) {
@@ -162,7 +149,7 @@ void Scheduler::admit(SequenceRequest request) {
   auto sequence = std::make_unique<Sequence>();
   sequence->tokens = request.prompt;
   if (wants_counts(request.sampling)) {
-    for (const TokenId token : request.prompt) count_token(sequence->counts, token, 0);
+    for (const TokenId token : request.prompt) count_token(sequence->counts, 0, token, 0);
   }
   const std::uint64_t id = request.id.value;
   if (!options_.prefix_identity.empty() && request.use_prefix_cache) {
@@ -180,18 +167,20 @@ bool Scheduler::poll_lanes() {
   for (std::uint32_t id = 0; id < lanes_.size(); ++id) {
     LaneState& lane = lanes_[id];
     if (!lane.port || lane.in_flight.empty()) continue;
-    const absl::StatusOr<bool> polled = lane.port->poll(lane.result);
-    if (!polled.ok()) {
-      lose_lane(LaneId{id}, message(polled.status()));
-      progress = true;
-    } else if (*polled && lane.result.step == lane.step) {
-      apply(lane);
-      progress = true;
-    } else if (hangs(id, lane)) {
-      lose_lane(LaneId{id}, "it hangs in a step");
-    }
+    const absl::StatusOr<bool> read = read_result(lane);
+    if (!read.ok()) lose_lane(LaneId{id}, message(read.status()));
+    progress |= !read.ok() || *read;
+    if (read.ok() && !*read && hangs(id, lane)) lose_lane(LaneId{id}, "it hangs in a step");
   }
   return progress;
+}
+
+// True when the result of the lane's oldest step was there.
+absl::StatusOr<bool> Scheduler::read_result(LaneState& lane) {
+  TANDEM_ASSIGN(const bool polled, lane.port->poll(lane.result));
+  if (!polled || lane.result.step != lane.in_flight.front().number) return false;
+  apply(lane);
+  return true;
 }
 
 bool Scheduler::hangs(std::uint32_t id, LaneState& lane) const {
@@ -202,31 +191,31 @@ bool Scheduler::hangs(std::uint32_t id, LaneState& lane) const {
 }
 
 void Scheduler::apply(LaneState& lane) {
-  const auto phase = lane.in_flight.front()->decoding() ? Phase::kDecode : Phase::kPrefill;
-  const auto elapsed_us = steady_now_us() - lane.sent_us;
-  metrics_.step_seconds[static_cast<std::size_t>(phase)].observe(static_cast<double>(elapsed_us) * 1e-6);
+  // Out of flight first, so that finish() looks no more at its items.
+  lane.spare.splice(lane.spare.end(), lane.in_flight, lane.in_flight.begin());
+  const LaneStep& step = lane.spare.back();
+  const std::int64_t now_us = steady_now_us();
+  const std::int64_t began_us = std::max(step.sent_us, std::exchange(lane.ended_us, now_us));
+  metrics_.step_seconds[step.decodes ? 1 : 0].observe(static_cast<double>(now_us - began_us) * 1e-6);
+  if (step.goes_on) metrics_.decode_wait_seconds.add(static_cast<double>(lane.result.waited_us) * 1e-6);
 
-  lane.ended.swap(lane.in_flight);  // first, so that finish() meets an idle lane
-  lane.in_flight.clear();
-  const std::vector<Sequence*>& in_flight = lane.ended;
-  for (Sequence* sequence : in_flight) sequence->lane.reset();
-  const bool whole = lane.result.error.empty() && lane.result.items.size() == in_flight.size();
-  for (std::size_t index = 0; index < in_flight.size(); ++index) {
-    Sequence& sequence = *in_flight[index];
-    if (sequence.cancelled) {
-      finish(sequence, FinishReason::kCancelled, absl::OkStatus());
-    } else if (!whole) {
-      finish(sequence, FinishReason::kCancelled,
-             absl::InternalError(fmt::format("the step failed: {}", lane.result.error)));
+  const bool whole = lane.result.error.empty() && lane.result.items.size() == step.items.size();
+  for (std::size_t index = 0; index < step.items.size(); ++index) {
+    const LaneStep::Item& item = step.items[index];
+    if (item.sequence == nullptr) continue;
+    if (--item.sequence->num_steps == 0) item.sequence->lane.reset();
+    if (whole) {
+      apply_item(*item.sequence, item.num_tokens, lane.result, lane.result.items[index]);
     } else {
-      apply_item(sequence, lane.result, lane.result.items[index]);
+      finish(*item.sequence, FinishReason::kCancelled,
+             absl::InternalError(fmt::format("the step failed: {}", lane.result.error)));
     }
   }
 }
 
-void Scheduler::apply_item(Sequence& sequence, const Result& result, const ResultItem& item) {
-  if (sequence.generated() == 0) metrics_.prompt_tokens.add(sequence.step_tokens);
-  sequence.computed += sequence.step_tokens;
+void Scheduler::apply_item(Sequence& sequence, std::uint32_t num_tokens, const Result& result, const ResultItem& item) {
+  if (sequence.generated() == 0) metrics_.prompt_tokens.add(num_tokens);
+  sequence.computed += num_tokens;
   sequence.lane_losses = 0;
   publish_blocks(sequence, pool_, options_.plan.block_tokens);
   if (item.scores.count > 0 || item.logits.count > 0) {
@@ -240,7 +229,7 @@ void Scheduler::apply_item(Sequence& sequence, const Result& result, const Resul
 void Scheduler::accept_token(Sequence& sequence, const Sampled& sampled) {
   const SequenceRequest& request = sequence.request;
   sequence.tokens.push_back(sampled.token);
-  if (wants_counts(request.sampling)) count_token(sequence.counts, sampled.token, 1);
+  if (wants_counts(request.sampling)) count_token(sequence.counts, 0, sampled.token, 1);
   metrics_.generated_tokens.add();
   listener_.on_token(request.id, sampled);
   if (std::ranges::find(request.stop_tokens, sampled.token) != request.stop_tokens.end()) {
@@ -264,31 +253,37 @@ void Scheduler::handle_lane_down(LaneId id, std::uint64_t epoch) {
     if (lane.next && lane.next->epoch == epoch) lane.next.reset();
     return;
   }
-  // A result that was complete before the death still counts.
-  if (lane.port && !lane.in_flight.empty()) {
-    const absl::StatusOr<bool> polled = lane.port->poll(lane.result);
-    if (polled.ok() && *polled && lane.result.step == lane.step) apply(lane);
+  // Results that were complete before the death still count.
+  while (lane.port && !lane.in_flight.empty() && read_result(lane).value_or(false)) {
   }
   lane.port.reset();
   metrics_.lane_losses.add();
-  // Nothing of that process reads or writes any more: blocks retired during its last step may go.
+  // Nothing of that process reads or writes any more: blocks retired during its last steps may go.
   control_.lanes[id.value].completed_step.store(lane.step, std::memory_order_release);
-  const std::vector<Sequence*> in_flight = std::exchange(lane.in_flight, {});
-  for (Sequence* sequence : in_flight) {
+  lane.spare.splice(lane.spare.end(), lane.in_flight);
+  for (Sequence* sequence : std::vector(running_)) {
+    if (sequence->lane != id) continue;
     sequence->lane.reset();
-    if (sequence->cancelled) {
-      finish(*sequence, FinishReason::kCancelled, absl::OkStatus());
-    } else if (++sequence->lane_losses >= kMaxLaneLosses) {
+    sequence->num_steps = 0;
+    if (++sequence->lane_losses >= kMaxLaneLosses) {
       finish(*sequence, FinishReason::kCancelled,
              absl::InternalError(fmt::format("{} workers in a row ended while running this request", kMaxLaneLosses)));
     }
-    // Otherwise its step is run again, by any lane: what was written of it is written once more.
+    // Otherwise its steps are run again, by any lane: what was written of them is written once more.
   }
 }
 
 void Scheduler::finish(Sequence& sequence, FinishReason reason, const absl::Status& status) {
   std::erase(waiting_, &sequence);
   std::erase(running_, &sequence);
+  // Its lane may still read and write its blocks, which are not reused before its steps are over; their results have
+  // no more use.
+  if (sequence.lane) {
+    for (LaneStep& step : lanes_[sequence.lane->value].in_flight) {
+      const auto item = std::ranges::find(step.items, &sequence, &LaneStep::Item::sequence);
+      if (item != step.items.end()) item->sequence = nullptr;
+    }
+  }
   queued_.store(static_cast<std::uint32_t>(waiting_.size()), std::memory_order_relaxed);
   const SequenceId id = sequence.request.id;
   const auto node = sequences_.extract(id.value);  // its lease retires the blocks when node ends

@@ -6,9 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
-#include <string>
 #include <string_view>
 #include <thread>
 #include <unordered_map>
@@ -20,30 +18,12 @@
 #include "sched/plan_builder.h"
 #include "sched/scheduler_message.h"
 #include "sched/scheduler_metrics.h"
+#include "sched/scheduler_options.h"
 #include "sched/sequence.h"
-#include "tandem/config.h"
 #include "tandem/kv_pool.h"
 #include "tandem/transport.h"
 
 namespace tandem {
-
-struct SchedulerOptions {
-  Placement placement = Placement::kSemi;
-  std::uint16_t num_units = 1;
-  std::optional<std::uint16_t> decode_units;  // as set_decode_units(); absent: half
-  std::uint32_t max_running_sequences = 64;
-  std::uint32_t max_queued_sequences = 512;
-  PlanLimits plan;
-  std::string prefix_identity;  // all that keys and values depend on besides tokens and salt; empty: no prefix cache
-};
-
-struct SchedulerLoad {
-  std::uint32_t running = 0;
-  std::uint32_t waiting = 0;
-  std::uint32_t kv_blocks_total = 0;
-  std::uint32_t kv_blocks_used = 0;
-  std::uint32_t lanes_up = 0;
-};
 
 class Scheduler final {
  public:
@@ -74,17 +54,22 @@ class Scheduler final {
   bool drain_inbox();
   bool poll_lanes();
   bool send_plans();
+  bool make_plan(LaneId id, LaneState& lane);
+  void send_plan(LaneId id, LaneState& lane);
   bool hangs(std::uint32_t id, LaneState& lane) const;
   void admit(SequenceRequest request);
+  absl::StatusOr<bool> read_result(LaneState& lane);
   void apply(LaneState& lane);
-  void apply_item(Sequence& sequence, const Result& result, const ResultItem& item);
+  void apply_item(Sequence& sequence, std::uint32_t num_tokens, const Result& result, const ResultItem& item);
   void accept_token(Sequence& sequence, const Sampled& sampled);
   void lose_lane(LaneId id, std::string_view why);
   void handle_lane_down(LaneId id, std::uint64_t epoch);
   PlacementView placement_view() const;
   void add_decodes(LaneId id, LaneState& lane);
+  void add_decodes_ahead(LaneId id, LaneState& lane);
   void add_prefills(LaneId id, LaneState& lane);
   void add_item(LaneId id, LaneState& lane, Sequence& sequence, std::uint32_t num_tokens);
+  absl::Status cover(Sequence& sequence, std::uint32_t num_tokens, Phase phase);
   bool reserve_for(Sequence& sequence, std::uint32_t num_tokens, Phase phase);
   bool preempt_for(const Sequence& sequence);
   bool admit_to_pool(Sequence& sequence);

@@ -9,7 +9,7 @@ struct SchedulerMetrics {
   explicit SchedulerMetrics(MetricRegistry& registry);
 
   Gauge running, waiting, kv_usage, cached_blocks;
-  Counter prompt_tokens, generated_tokens, preemptions, lane_losses, prefix_queries, prefix_hits;
+  Counter prompt_tokens, generated_tokens, preemptions, lane_losses, prefix_queries, prefix_hits, decode_wait_seconds;
   Counter steps[2];            // by Phase
   Histogram step_seconds[2];  // by Phase
 };

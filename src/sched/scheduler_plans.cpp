@@ -17,6 +17,10 @@ bool sequence_more_urgent(const Sequence* a, const Sequence* b) {
   return more_urgent(a->queue_view(), b->queue_view());
 }
 
+bool at_place(const std::vector<LaneStep::Item>& items, const Sequence& sequence) {
+  return sequence.step_index < items.size() && items[sequence.step_index].sequence == &sequence;
+}
+
 // The lane's next life begins. Between two steps: the lane's counters have one writer at a time, and no result is lost.
 void take_over(LaneState& lane) {
   lane.port = std::move(lane.next->port);
@@ -47,24 +51,49 @@ bool Scheduler::send_plans() {
     const LaneId id{static_cast<std::uint32_t>(lanes_.size()) - 1 - back};
     LaneState& lane = lanes_[id.value];
     if (lane.in_flight.empty() && lane.next) take_over(lane);
-    if (!lane.port || !lane.in_flight.empty()) continue;
-    const LaneDuty duty = lane_duty(placement_view(), id);
-    lane.plan.clear();
-    if (duty.decode) add_decodes(id, lane);
-    const bool decodes = !lane.in_flight.empty();
-    if (duty.prefill) add_prefills(id, lane);
-    if (lane.in_flight.empty()) continue;
-
-    // Admission may have brought the work that makes this a split step.
-    lane.plan.share = lane_duty(placement_view(), id).share;
-    lane.plan.step = ++lane.step;
-    control_.lanes[id.value].issued_step.store(lane.step, std::memory_order_release);
-    metrics_.steps[decodes ? 1 : 0].add();
-    lane.sent_us = lane.beat_us = steady_now_us();
-    if (const absl::Status sent = lane.port->send(lane.plan); !sent.ok()) lose_lane(id, message(sent));
-    progress = true;
+    while (lane.port && make_plan(id, lane)) {
+      send_plan(id, lane);
+      progress = true;
+    }
   }
   return progress;
+}
+
+// Makes the plan of the lane's next step, if there is one. While the lane is at work that is the decode step after
+// those it has, and only as long as it does nothing else: prompts and the lane's next life wait for no more than one
+// step.
+bool Scheduler::make_plan(LaneId id, LaneState& lane) {
+  lane.plan.clear();
+  lane.planned.items.clear();
+  lane.planned.decodes = lane.planned.prefills = lane.planned.goes_on = false;
+  const PlacementView view = placement_view();
+  const LaneDuty duty = lane_duty(view, id);
+  if (lane.in_flight.empty()) {
+    if (duty.decode) add_decodes(id, lane);
+    lane.planned.decodes = !lane.planned.items.empty();
+    const std::size_t num_decodes = lane.planned.items.size();
+    if (duty.prefill) add_prefills(id, lane);
+    lane.planned.prefills = lane.planned.items.size() > num_decodes;
+  } else if (lane.in_flight.size() <= options_.look_ahead_steps && duty.decode && !lane.next &&
+             !lane.in_flight.back().prefills && !(duty.prefill && view.prefill_work)) {
+    add_decodes_ahead(id, lane);
+    lane.planned.decodes = true;
+  }
+  return !lane.planned.items.empty();
+}
+
+void Scheduler::send_plan(LaneId id, LaneState& lane) {
+  // Admission may have brought the work that makes this a split step.
+  lane.plan.share = lane_duty(placement_view(), id).share;
+  lane.plan.step = lane.planned.number = ++lane.step;
+  control_.lanes[id.value].issued_step.store(lane.step, std::memory_order_release);
+  metrics_.steps[lane.planned.decodes ? 1 : 0].add();
+  lane.planned.sent_us = steady_now_us();
+  if (lane.in_flight.empty()) lane.beat_us = lane.planned.sent_us;
+  if (lane.spare.empty()) lane.spare.emplace_back();
+  std::swap(lane.spare.front(), lane.planned);
+  lane.in_flight.splice(lane.in_flight.end(), lane.spare, lane.spare.begin());
+  if (const absl::Status sent = lane.port->send(lane.plan); !sent.ok()) lose_lane(id, message(sent));
 }
 
 void Scheduler::add_decodes(LaneId id, LaneState& lane) {
@@ -75,9 +104,28 @@ void Scheduler::add_decodes(LaneId id, LaneState& lane) {
   // The most urgent first: what is in the plan keeps its blocks, so the last ones are those that can lose them.
   std::ranges::sort(candidates_, sequence_more_urgent);
   for (Sequence* sequence : candidates_) {
-    if (lane.in_flight.size() >= options_.plan.max_decode_items) break;
+    if (lane.planned.items.size() >= options_.plan.max_decode_items) break;
+    if (!builder_.has_room(lane.plan, *sequence, 1)) break;
     if (sequence->lease.blocks().empty()) continue;  // it gave them to one before it
     if (reserve_for(*sequence, 1, Phase::kDecode)) add_item(id, lane, *sequence, 1);
+  }
+}
+
+// Sequences in the lane's newest step go on from there, idle ones join. All or nothing: when blocks are short nothing
+// is sent ahead, and once the lane is idle add_decodes() finds sequences to preempt.
+void Scheduler::add_decodes_ahead(LaneId id, LaneState& lane) {
+  const std::vector<LaneStep::Item>& newest = lane.in_flight.back().items;
+  candidates_.clear();
+  for (Sequence* sequence : running_) {
+    if (candidates_.size() >= options_.plan.max_decode_items) break;
+    if (!sequence->decoding()) continue;
+    if (sequence->lane && !(sequence->lane == id && at_place(newest, *sequence))) continue;
+    if (sequence->generated() + sequence->num_steps >= sequence->request.max_tokens) continue;
+    if (!cover(*sequence, sequence->num_steps + 1, Phase::kDecode).ok()) return;
+    candidates_.push_back(sequence);
+  }
+  for (Sequence* sequence : candidates_) {
+    if (builder_.has_room(lane.plan, *sequence, 1)) add_item(id, lane, *sequence, 1);
   }
 }
 
@@ -90,7 +138,7 @@ void Scheduler::add_prefills(LaneId id, LaneState& lane) {
   candidates_.insert(candidates_.end(), waiting_.begin(), waiting_.end());
   std::ranges::sort(candidates_, sequence_more_urgent);
   for (Sequence* sequence : candidates_) {
-    if (budget == 0) break;
+    if (budget == 0 || !builder_.has_room(lane.plan, *sequence, budget)) break;
     const bool waits = sequence->lease.blocks().empty();
     if (waits) {
       if (running_.size() >= options_.max_running_sequences) continue;
@@ -128,31 +176,39 @@ bool Scheduler::admit_to_pool(Sequence& sequence) {
 }
 
 void Scheduler::add_item(LaneId id, LaneState& lane, Sequence& sequence, std::uint32_t num_tokens) {
-  builder_.append(lane.plan, sequence, num_tokens);
+  if (sequence.num_steps == 0) {
+    builder_.append(lane.plan, sequence, num_tokens);
+  } else {
+    builder_.append_ahead(lane.plan, sequence);
+  }
+  lane.planned.goes_on |= sequence.num_steps > 0 || (sequence.decoding() && sequence.generated() > 1);
   sequence.lane = id;
-  lane.in_flight.push_back(&sequence);
+  ++sequence.num_steps;
+  sequence.step_index = static_cast<std::uint32_t>(lane.planned.items.size());
+  lane.planned.items.push_back({&sequence, num_tokens});
 }
 
-// Makes the lease cover the sequence's next `num_tokens` tokens. Decode may take blocks from less urgent sequences.
-bool Scheduler::reserve_for(Sequence& sequence, std::uint32_t num_tokens, Phase phase) {
+// Makes the lease cover the next `num_tokens` tokens after the computed ones, or changes nothing.
+absl::Status Scheduler::cover(Sequence& sequence, std::uint32_t num_tokens, Phase phase) {
   const std::uint32_t needed = builder_.blocks_for(std::uint64_t{sequence.computed} + num_tokens);
   const auto held = static_cast<std::uint32_t>(sequence.lease.blocks().size());
-  if (needed <= held) return true;
-  for (;;) {
-    absl::Status status;
-    if (held == 0) {
-      absl::StatusOr<KvLease> lease = pool_.reserve(sequence.request.id, needed, phase);
-      status = lease.status();
-      if (status.ok()) sequence.lease = *std::move(lease);
-    } else {
-      status = sequence.lease.grow(needed - held, phase);
-    }
-    if (status.ok()) return true;
+  if (needed <= held) return absl::OkStatus();
+  if (held > 0) return sequence.lease.grow(needed - held, phase);
+  TANDEM_ASSIGN(sequence.lease, pool_.reserve(sequence.request.id, needed, phase));
+  return absl::OkStatus();
+}
+
+// The same by all means: decode may take blocks from less urgent sequences.
+bool Scheduler::reserve_for(Sequence& sequence, std::uint32_t num_tokens, Phase phase) {
+  while (!cover(sequence, num_tokens, phase).ok()) {
     if (phase == Phase::kPrefill) return false;
-    if (pool_.usage().retiring >= needed - held) return false;  // they come free when the steps that run now are over
+    const std::uint32_t needed = builder_.blocks_for(std::uint64_t{sequence.computed} + num_tokens);
+    // They come free when the steps that run now are over.
+    if (pool_.usage().retiring >= needed - sequence.lease.blocks().size()) return false;
     if (!preempt_for(sequence)) return false;
     if (sequence.lease.blocks().empty()) return false;  // it was the least urgent itself
   }
+  return true;
 }
 
 // The least urgent sequence gives up its blocks and is computed again later; its output does not change. False when

@@ -58,10 +58,9 @@ struct Sequence {
   bool started = false;         // the listener knows
   std::vector<TokenCount> counts;  // for the penalties; kept only when one is set
 
-  std::optional<LaneId> lane;    // the lane that runs a step of it now
-  std::uint32_t step_tokens = 0;  // of that step
-  bool step_samples = false;
-  bool cancelled = false;        // ends when that step is over
+  std::optional<LaneId> lane;    // the lane that has steps of it
+  std::uint32_t num_steps = 0;   // so many; more than one of decode steps only
+  std::uint32_t step_index = 0;  // its place in the newest of them
   std::uint32_t lane_losses = 0;  // since its last step that ended well
 
   std::uint32_t generated() const { return static_cast<std::uint32_t>(tokens.size() - request.prompt.size()); }

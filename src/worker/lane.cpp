@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/status.h"
+#include "base/token_counts.h"
 #include "fmt/core.h"
 
 namespace tandem {
@@ -16,6 +17,14 @@ std::span<const T> run_of(const std::vector<T>& list, Run run) {
   return std::span<const T>(list).subspan(run.begin, run.count);
 }
 
+// A row for each token, or one for the newest token of a step sent ahead.
+std::uint32_t rows_of(const PlanItem& item) { return item.unknown_tokens > 0 ? 1 : item.tokens.count; }
+
+std::uint64_t microseconds_since(std::chrono::steady_clock::time_point start) {
+  const auto time = std::chrono::steady_clock::now() - start;
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(time).count());
+}
+
 }  // namespace
 
 Lane::Lane(Decoder& decoder, Backend& backend, Stream& stream, KvView kv, std::uint32_t num_blocks,
@@ -25,10 +34,6 @@ Lane::Lane(Decoder& decoder, Backend& backend, Stream& stream, KvView kv, std::u
 absl::Status Lane::check(const Plan& plan) const {
   const auto max_rows = static_cast<std::size_t>(decoder_.limits().max_rows);
   const TokenId vocab = decoder_.spec().vocab_size;
-  if (plan.tokens.size() > max_rows) {
-    return absl::InvalidArgumentError(
-        fmt::format("a plan of {} rows exceeds the lane's {}", plan.tokens.size(), max_rows));
-  }
   const auto outside = [vocab](TokenId token) { return token < 0 || token >= vocab; };
   if (std::ranges::any_of(plan.tokens, outside) || std::ranges::any_of(plan.targets, outside)) {
     return absl::InvalidArgumentError("a plan names a token outside the vocabulary");
@@ -37,46 +42,74 @@ absl::Status Lane::check(const Plan& plan) const {
     return absl::InvalidArgumentError("a plan names a block outside the pool");
   }
   std::uint32_t next_token = 0;
+  std::size_t num_rows = 0;
   for (const PlanItem& item : plan.items) {
-    const std::uint64_t end = std::uint64_t{item.position} + item.tokens.count;
+    const std::uint32_t item_rows = rows_of(item);
+    const std::uint64_t end = std::uint64_t{item.position} + item_rows;
     const std::uint64_t capacity =
         std::uint64_t{item.blocks.count} * static_cast<std::uint32_t>(kv_.layout.block_tokens);
-    if (item.tokens.count == 0 || item.tokens.begin != next_token || item.targets.count > item.tokens.count ||
-        end > capacity) {
+    if (item_rows == 0 || item.tokens.begin != next_token || item.targets.count > item.tokens.count || end > capacity) {
       return absl::InvalidArgumentError(
           fmt::format("plan item of sequence {}: {} tokens at {} do not fit its {} blocks", item.sequence.value,
-                      item.tokens.count, item.position, item.blocks.count));
+                      item_rows, item.position, item.blocks.count));
     }
     next_token += item.tokens.count;
+    num_rows += item_rows;
   }
   if (next_token != plan.tokens.size()) return absl::InvalidArgumentError("a plan has tokens that belong to no item");
-  return absl::OkStatus();
+  if (num_rows > max_rows) {
+    return absl::InvalidArgumentError(fmt::format("a plan of {} rows exceeds the lane's {}", num_rows, max_rows));
+  }
+  return drawn_.check(plan);
+}
+
+// One item's rows: its tokens, or the newest one that this lane drew.
+void Lane::add_rows(const Plan& plan, const PlanItem& item) {
+  const auto first_row = static_cast<std::int32_t>(tokens_.size());
+  const auto position = static_cast<std::int32_t>(item.position);
+  const auto num_rows = static_cast<std::int32_t>(rows_of(item));
+  sequences_.push_back({first_row, num_rows, position, static_cast<std::int32_t>(item.blocks.begin)});
+  for (std::int32_t row = 0; row < num_rows; ++row) positions_.push_back(position + row);
+  const DrawnTail* tail = drawn_.tail_of(item);
+  const auto tokens = tail == nullptr ? run_of(plan.tokens, item.tokens) : tail->newest(1);
+  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+}
+
+// The item's counts, with the tokens that its plan lacks. A plan has counts only where a penalty reads them.
+Run Lane::add_counts(const Plan& plan, const PlanItem& item) {
+  const std::size_t first = counts_.size();
+  const auto counts = run_of(plan.counts, item.counts);
+  counts_.insert(counts_.end(), counts.begin(), counts.end());
+  if (const DrawnTail* tail = drawn_.tail_of(item); tail != nullptr && !counts.empty()) {
+    for (const TokenId token : tail->newest(item.unknown_tokens)) count_token(counts_, first, token, 1);
+  }
+  return {static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(counts_.size() - first)};
 }
 
 void Lane::build_batch(const Plan& plan, Result& result) {
+  tokens_.clear();
   positions_.clear();
   sequences_.clear();
+  counts_.clear();
   logit_rows_.clear();
   logit_uses_.clear();
   for (std::uint32_t index = 0; index < plan.items.size(); ++index) {
     const PlanItem& item = plan.items[index];
-    const auto first_row = static_cast<std::int32_t>(item.tokens.begin);
-    const auto num_rows = static_cast<std::int32_t>(item.tokens.count);
-    const auto position = static_cast<std::int32_t>(item.position);
-    sequences_.push_back({first_row, num_rows, position, static_cast<std::int32_t>(item.blocks.begin)});
-    for (std::int32_t row = 0; row < num_rows; ++row) positions_.push_back(position + row);
-
     ResultItem& answer = result.items.emplace_back();
     answer.sequence = item.sequence;
+    if (const DrawnTail* tail = drawn_.tail_of(item); tail != nullptr && tail->ended) continue;
+
+    const auto first_row = static_cast<std::int32_t>(tokens_.size());
+    add_rows(plan, item);
     answer.scores = {static_cast<std::uint32_t>(result.scores.size()), item.targets.count};
     result.scores.resize(result.scores.size() + item.targets.count);
     for (std::uint32_t i = 0; i < item.targets.count; ++i) {
       logit_rows_.push_back(first_row + static_cast<std::int32_t>(i));
-      logit_uses_.push_back({index, static_cast<std::int32_t>(answer.scores.begin + i)});
+      logit_uses_.push_back({index, static_cast<std::int32_t>(answer.scores.begin + i), {}});
     }
     if (item.wants_sample != 0) {
-      logit_rows_.push_back(first_row + num_rows - 1);
-      logit_uses_.push_back({index, -1});
+      logit_rows_.push_back(static_cast<std::int32_t>(tokens_.size()) - 1);
+      logit_uses_.push_back({index, -1, add_counts(plan, item)});
     }
   }
 }
@@ -99,7 +132,7 @@ void Lane::sample_slice(const Plan& plan, std::size_t begin, std::size_t count, 
     }
     sampling = item.sampling;
     sampling.bias = run_of(plan.bias, item.bias);
-    sampling.counts = run_of(plan.counts, item.counts);
+    sampling.counts = run_of(counts_, use.counts);
     if (item.wants_logits != 0) {
       ResultItem& answer = result.items[use.item];
       answer.logits = {static_cast<std::uint32_t>(result.logits.size()), static_cast<std::uint32_t>(logits.cols)};
@@ -125,18 +158,8 @@ void Lane::sample_slice(const Plan& plan, std::size_t begin, std::size_t count, 
   }
 }
 
-void Lane::step(const Plan& plan, Result& result) {
-  const auto start = std::chrono::steady_clock::now();
-  result.clear();
-  result.step = plan.step;
-  absl::Status status = check(plan);
-  if (status.ok()) status = stream_.set_share(plan.share);
-  if (!status.ok()) {
-    result.error = message(status);
-    return;
-  }
-  build_batch(plan, result);
-  const ForwardBatch batch{plan.tokens, positions_, sequences_, plan.blocks, kv_};
+void Lane::run_batch(const Plan& plan, Result& result) {
+  const ForwardBatch batch{tokens_, positions_, sequences_, plan.blocks, kv_};
   for (std::int32_t layer = 0; layer < decoder_.spec().num_layers; ++layer) {
     decoder_.forward(batch, {layer, layer + 1}, stream_);
     beat();
@@ -146,24 +169,42 @@ void Lane::step(const Plan& plan, Result& result) {
     sample_slice(plan, begin, std::min(slice, logit_rows_.size() - begin), result);
     beat();
   }
-  if (status = stream_.synchronize(); !status.ok()) result.error = message(status);
-  const auto busy = std::chrono::steady_clock::now() - start;
-  result.busy_us = static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(busy).count());
+  if (const absl::Status status = stream_.synchronize(); !status.ok()) result.error = message(status);
+}
+
+void Lane::step(const Plan& plan, Result& result) {
+  const auto start = std::chrono::steady_clock::now();
+  result.clear();
+  result.step = plan.step;
+  absl::Status status = check(plan);
+  if (status.ok()) status = stream_.set_share(plan.share);
+  if (status.ok()) {
+    build_batch(plan, result);
+    if (!tokens_.empty()) run_batch(plan, result);  // all its sequences may have ended in the step before
+  } else {
+    result.error = message(status);
+  }
+  drawn_.record(plan, result);
+  result.busy_us = microseconds_since(start);
 }
 
 absl::Status Lane::run(WorkerPort& port, const std::function<bool()>& keep_going) {
   Plan plan;
   Result result;
+  auto answered = std::chrono::steady_clock::now();
   while (true) {
     TANDEM_ASSIGN(const bool received, port.receive(plan, kReceiveTimeout));
     if (!received) {
       if (!keep_going()) return absl::OkStatus();
       continue;
     }
+    const std::uint64_t waited_us = microseconds_since(answered);
     step(plan, result);
+    result.waited_us = waited_us;
     // Before the answer: whoever reads the answer may count on the blocks being no longer read.
     backend_.signal(stream_, counters_.completed_step, plan.step);
     TANDEM_TRY(port.send(result));
+    answered = std::chrono::steady_clock::now();
   }
 }
 

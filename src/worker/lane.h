@@ -1,5 +1,6 @@
 // One step loop with a share of the compute: receives plans, runs the model, samples, answers. It decides nothing and
-// knows no request; all it keeps between steps are buffers. Owned and used by the worker's main thread.
+// knows no request; all it keeps from one step to the next are the tokens it drew, for plans that were sent ahead, and
+// buffers. Owned and used by the worker's main thread.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include "model/decoder.h"
 #include "tandem/backend.h"
 #include "tandem/transport.h"
+#include "worker/drawn_tokens.h"
 
 namespace tandem {
 
@@ -32,11 +34,15 @@ class Lane final {
   struct LogitRow {
     std::uint32_t item = 0;
     std::int32_t score = -1;  // index into result.scores, or -1: the item's sample
+    Run counts;  // in counts_, of a sample
   };
 
   void beat() { counters_.heartbeat.fetch_add(1, std::memory_order_relaxed); }
   absl::Status check(const Plan& plan) const;
   void build_batch(const Plan& plan, Result& result);
+  void add_rows(const Plan& plan, const PlanItem& item);
+  Run add_counts(const Plan& plan, const PlanItem& item);
+  void run_batch(const Plan& plan, Result& result);
   void sample_slice(const Plan& plan, std::size_t begin, std::size_t count, Result& result);
 
   Decoder& decoder_;
@@ -45,13 +51,16 @@ class Lane final {
   KvView kv_;
   std::uint32_t num_blocks_;
   LaneCounters& counters_;
+  DrawnTokens drawn_;
 
   // Reused from step to step.
+  std::vector<TokenId> tokens_;
   std::vector<std::int32_t> positions_;
   std::vector<SequenceRows> sequences_;
   std::vector<std::int32_t> logit_rows_;
   std::vector<LogitRow> logit_uses_;
   std::vector<SampleRow> sample_rows_;
+  std::vector<TokenCount> counts_;
   std::vector<Sampled> sampled_;
 };
 

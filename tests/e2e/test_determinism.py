@@ -41,10 +41,11 @@ def test_40_requests_are_the_same_bytes_in_both_placements_alone_and_together():
         assert outcome == reference, f"{how} differs from semi alone"
 
 
-def test_chunk_size_threads_and_a_tiny_pool_change_nothing():
+def test_chunk_size_threads_a_tiny_pool_and_look_ahead_change_nothing():
     bodies = list(requests())[:12]
     outcomes = []
-    for flags in ([], ["--prefill-chunk-tokens", "48"], ["--threads", "1"], ["--kv-cache-tokens", "1200"]):
+    for flags in ([], ["--prefill-chunk-tokens", "48"], ["--threads", "1"], ["--kv-cache-tokens", "1200"],
+                  ["--look-ahead-steps", "0"], ["--look-ahead-steps", "4"]):
         with Server(*flags) as server:
             with concurrent.futures.ThreadPoolExecutor(12) as pool:
                 outcomes.append(list(pool.map(lambda body: run(server, body), bodies)))

@@ -31,6 +31,9 @@ Plan random_plan(std::mt19937_64& random) {
     item.targets = grow(random, plan.targets.size(), item.tokens.count);
     item.bias = grow(random, plan.bias.size(), 3);
     item.counts = grow(random, plan.counts.size(), 3);
+    item.stops = grow(random, plan.stops.size(), 3);
+    item.unknown_tokens = static_cast<std::uint32_t>(random() % (kMaxLookAhead + 1));
+    item.follows = static_cast<std::uint32_t>(random());
     item.wants_sample = random() % 2;
     item.wants_logits = random() % 2;
     item.sampling.seed = random();
@@ -42,6 +45,7 @@ Plan random_plan(std::mt19937_64& random) {
     for (std::uint32_t i = 0; i < item.targets.count; ++i) plan.targets.push_back(static_cast<TokenId>(random() % 99));
     for (std::uint32_t i = 0; i < item.bias.count; ++i) plan.bias.push_back({.token = 4, .logprob = -1.5F});
     for (std::uint32_t i = 0; i < item.counts.count; ++i) plan.counts.push_back({.token = 5, .output_count = 2});
+    for (std::uint32_t i = 0; i < item.stops.count; ++i) plan.stops.push_back(static_cast<TokenId>(random() % 99));
     plan.items.push_back(item);
   }
   return plan;
@@ -51,6 +55,7 @@ Result random_result(std::mt19937_64& random) {
   Result result;
   result.step = random();
   result.busy_us = random();
+  result.waited_us = random();
   for (std::uint64_t n = random() % 5; n > 0; --n) {
     ResultItem item;
     item.sequence = {random()};
@@ -78,14 +83,15 @@ void expect_equal(const Plan& a, const Plan& b) {
   EXPECT_EQ(a.step, b.step);
   EXPECT_EQ(a.share, b.share);
   EXPECT_TRUE(same_bytes(a.tokens, b.tokens) && same_bytes(a.blocks, b.blocks) && same_bytes(a.targets, b.targets) &&
-              same_bytes(a.bias, b.bias) && same_bytes(a.counts, b.counts));
+              same_bytes(a.bias, b.bias) && same_bytes(a.counts, b.counts) && same_bytes(a.stops, b.stops));
   ASSERT_EQ(a.items.size(), b.items.size());
   for (std::size_t i = 0; i < a.items.size(); ++i) {
     const PlanItem& x = a.items[i];
     const PlanItem& y = b.items[i];
     EXPECT_TRUE(x.sequence == y.sequence && x.position == y.position && equal(x.tokens, y.tokens) &&
                 equal(x.blocks, y.blocks) && equal(x.targets, y.targets) && equal(x.bias, y.bias) &&
-                equal(x.counts, y.counts) && x.wants_sample == y.wants_sample && x.wants_logits == y.wants_logits &&
+                equal(x.counts, y.counts) && equal(x.stops, y.stops) && x.unknown_tokens == y.unknown_tokens &&
+                x.follows == y.follows && x.wants_sample == y.wants_sample && x.wants_logits == y.wants_logits &&
                 x.sampling.seed == y.sampling.seed && x.sampling.temperature == y.sampling.temperature &&
                 x.sampling.num_top_logprobs == y.sampling.num_top_logprobs &&
                 x.sampling.wants_logprob == y.sampling.wants_logprob);
@@ -125,6 +131,7 @@ TEST_F(PlanCodec, returns_the_plan_that_was_sent) {
   for (int i = 0; i < 300; ++i) {
     const Plan plan = random_plan(random_);
     ASSERT_TRUE(writer_.push(plans_.encode(plan)).ok());
+    EXPECT_EQ(bytes_of(plans_, plan).size(), message_bytes(plan));
     ASSERT_TRUE(reader_.begin().ok());
     ASSERT_TRUE(decode(reader_, got).ok());
     reader_.end();
@@ -140,9 +147,9 @@ TEST_F(PlanCodec, returns_the_result_that_was_sent) {
     ASSERT_TRUE(reader_.begin().ok());
     ASSERT_TRUE(decode(reader_, got).ok());
     reader_.end();
-    EXPECT_TRUE(got.step == result.step && got.busy_us == result.busy_us && got.error == result.error &&
-                same_bytes(got.scores, result.scores) && same_bytes(got.logits, result.logits) &&
-                same_bytes(got.items, result.items));
+    EXPECT_TRUE(got.step == result.step && got.busy_us == result.busy_us && got.waited_us == result.waited_us &&
+                got.error == result.error && same_bytes(got.scores, result.scores) &&
+                same_bytes(got.logits, result.logits) && same_bytes(got.items, result.items));
   }
 }
 
@@ -168,6 +175,8 @@ TEST_F(PlanCodec, refuses_a_plan_whose_items_point_outside_its_lists) {
       [](PlanItem& item) { item.tokens = {.begin = 5, .count = 0}; },
       [](PlanItem& item) { item.tokens = {.begin = 0xffffffff, .count = 2}; },
       [](PlanItem& item) { item.blocks = {.begin = 2, .count = 0xffffffff}; },
+      [](PlanItem& item) { item.stops = {.begin = 0, .count = 0xffffffff}; },
+      [](PlanItem& item) { item.unknown_tokens = kMaxLookAhead + 1; },
       [](PlanItem& item) { item.targets.count = 4; },
       [](PlanItem& item) { item.bias.count = 1; },
       [](PlanItem& item) { item.counts.begin = 1; },

@@ -23,14 +23,15 @@ inline constexpr std::uint32_t kBlockTokens = 4;
 class Rig : public HeapInstance {
  public:
   explicit Rig(std::uint32_t num_blocks, Placement placement = Placement::kSemi, std::uint32_t max_running = 16,
-               std::string prefix_identity = "")
+               std::string prefix_identity = "", std::uint32_t look_ahead_steps = 1)
       : HeapInstance(num_blocks, kBlockTokens, placement == Placement::kSemi ? 2 : 1) {
     SchedulerOptions options;
     options.placement = placement;
     options.num_units = 2;
     options.max_running_sequences = max_running;
     options.max_queued_sequences = 200;
-    options.plan = {kBlockTokens, 8, max_running};
+    options.plan = {kBlockTokens, 8, max_running, FakeLane::kPlanRingBytes / (2 + look_ahead_steps)};
+    options.look_ahead_steps = look_ahead_steps;
     options.prefix_identity = std::move(prefix_identity);
     scheduler = std::make_unique<Scheduler>(options, *pool, *control, collector, metrics, [](LaneId) {});
     for (std::uint32_t lane = 0; lane < lanes.size(); ++lane) start_lane(LaneId{lane});

@@ -3,6 +3,7 @@
 
 #include <numeric>
 
+#include "base/token_counts.h"
 #include "gtest/gtest.h"
 #include "worker/tiny_lane.h"
 
@@ -23,6 +24,9 @@ class LaneTest : public ::testing::Test, protected TinyLane {
     testing::add_item(plan, tokens, position, first_block, 2);
     return plan;
   }
+
+  std::vector<TokenId> generate(std::uint32_t depth, std::uint32_t count, const PlanItem& settings,
+                                const std::vector<TokenId>& stops);
 
   Result result_;
 };
@@ -77,6 +81,95 @@ TEST_F(LaneTest, a_chunk_that_samples_nothing_gives_no_token) {
   lane->step(chunk, result_);
   EXPECT_EQ(result_.error, "");
   EXPECT_EQ(result_.items[0].has_token, 0U);
+}
+
+// Draws `count` tokens after `prompt`, one a step, with every token known (depth 0) or sent ahead.
+std::vector<TokenId> LaneTest::generate(std::uint32_t depth, std::uint32_t count, const PlanItem& settings,
+                                        const std::vector<TokenId>& stops) {
+  const std::vector<TokenId> prompt{476, 465, 3};
+  std::vector<TokenId> drawn;
+  for (std::uint32_t step = 0; step < count; ++step) {
+    const std::uint32_t unknown = std::min(depth, step);
+    const std::uint32_t known = step - unknown;  // of the drawn ones
+    std::vector<TokenId> tokens = prompt;
+    if (step > 0) tokens = unknown > 0 ? std::vector<TokenId>() : std::vector<TokenId>{drawn.back()};
+    Plan next = plan(tokens, step == 0 ? 0 : static_cast<std::uint32_t>(prompt.size()) + step - 1);
+    next.step = step + 1;
+    PlanItem& item = next.items[0];
+    item.unknown_tokens = unknown;
+    item.sampling = settings.sampling;
+    item.sampling.position = prompt.size() + step;
+    if (settings.sampling.presence_penalty != 0.0F) {
+      for (const TokenId token : prompt) count_token(next.counts, 0, token, 0);
+      for (std::uint32_t i = 0; i < known; ++i) count_token(next.counts, 0, drawn[i], 1);
+      item.counts = {0, static_cast<std::uint32_t>(next.counts.size())};
+    }
+    next.stops = stops;
+    item.stops = {0, static_cast<std::uint32_t>(stops.size())};
+    lane->step(next, result_);
+    EXPECT_EQ(result_.error, "");
+    if (result_.items[0].has_token != 0) drawn.push_back(result_.items[0].sampled.token);
+  }
+  return drawn;
+}
+
+TEST_F(LaneTest, steps_sent_ahead_draw_what_steps_with_known_tokens_draw) {
+  PlanItem greedy, drawn, penalised;
+  drawn.sampling.temperature = 1.5F;
+  drawn.sampling.seed = 7;
+  penalised.sampling.presence_penalty = 1.5F;
+  penalised.sampling.frequency_penalty = 0.7F;
+  penalised.sampling.repetition_penalty = 1.3F;
+  for (const PlanItem& settings : {greedy, drawn, penalised}) {
+    const std::vector<TokenId> known = generate(0, 20, settings, {});
+    ASSERT_EQ(known.size(), 20U);
+    for (const std::uint32_t depth : {1U, 2U, kMaxLookAhead}) EXPECT_EQ(generate(depth, 20, settings, {}), known);
+  }
+  EXPECT_NE(generate(0, 20, penalised, {}), generate(0, 20, greedy, {})) << "or the counts are not tried";
+}
+
+TEST_F(LaneTest, what_was_sent_ahead_of_a_stop_token_is_not_run) {
+  const std::vector<TokenId> all = generate(0, 20, {}, {});
+  const TokenId stop = all[6];
+  const std::vector<TokenId> until(all.begin(), std::ranges::find(all, stop) + 1);
+  EXPECT_EQ(generate(3, 20, {}, {stop}), until);
+  EXPECT_EQ(result_.items.size(), 1U) << "but answered";
+}
+
+TEST_F(LaneTest, a_step_sent_ahead_of_what_this_lane_did_not_draw_is_refused) {
+  const auto ahead = [](std::uint64_t step, std::uint32_t position, std::uint32_t unknown_tokens = 1) {
+    Plan next = plan({}, position);
+    next.step = step;
+    next.items[0].unknown_tokens = unknown_tokens;
+    return next;
+  };
+  const auto refused = [this](const Plan& bad) {
+    lane->step(plan({476, 465, 3}), result_);
+    lane->step(bad, result_);
+    return !result_.error.empty();
+  };
+  EXPECT_FALSE(refused(ahead(2, 3)));
+  EXPECT_TRUE(refused(ahead(3, 3))) << "a step between them is missing";
+  EXPECT_TRUE(refused(ahead(2, 4))) << "another position";
+  EXPECT_TRUE(refused(ahead(2, 3, 2))) << "it drew only one";
+  Plan other = ahead(2, 3);
+  other.items[0].sequence = SequenceId{9};
+  EXPECT_TRUE(refused(other));
+  other = ahead(2, 3);
+  other.items[0].follows = 1;
+  EXPECT_TRUE(refused(other));
+  other = ahead(2, 3);
+  other.tokens = {1};
+  other.items[0].tokens = {0, 1};
+  EXPECT_TRUE(refused(other)) << "a token that it says it does not know";
+  // After a step that failed nothing goes on, and what does not depend on it is run.
+  lane->step(plan({-1}), result_);
+  Plan mixed = ahead(2, 1);
+  testing::add_item(mixed, {476, 465, 3}, 0, 9, 2);
+  lane->step(mixed, result_);
+  EXPECT_EQ(result_.error, "");
+  EXPECT_EQ(result_.items[0].has_token, 0U);
+  EXPECT_EQ(result_.items[1].sampled.token, 391);
 }
 
 TEST_F(LaneTest, a_plan_that_names_what_does_not_exist_is_refused) {

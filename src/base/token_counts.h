@@ -1,0 +1,15 @@
+// Counts of a sequence's tokens for the sampling penalties, kept in order of token.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "tandem/sampling.h"
+
+namespace tandem {
+
+// Adds to the token's count among counts[first...], which are in order of token; makes an entry where there is none.
+void count_token(std::vector<TokenCount>& counts, std::size_t first, TokenId token, std::int32_t outputs);
+
+}  // namespace tandem

@@ -1,0 +1,32 @@
+// What a scheduler is made with, and what it tells of its load.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "sched/plan_builder.h"
+#include "tandem/config.h"
+
+namespace tandem {
+
+struct SchedulerOptions {
+  Placement placement = Placement::kSemi;
+  std::uint16_t num_units = 1;
+  std::optional<std::uint16_t> decode_units;  // as set_decode_units(); absent: half
+  std::uint32_t max_running_sequences = 64;
+  std::uint32_t max_queued_sequences = 512;
+  PlanLimits plan;
+  std::uint32_t look_ahead_steps = 1;  // decode steps sent before the result of the one before is read
+  std::string prefix_identity;  // all that keys and values depend on besides tokens and salt; empty: no prefix cache
+};
+
+struct SchedulerLoad {
+  std::uint32_t running = 0;
+  std::uint32_t waiting = 0;
+  std::uint32_t kv_blocks_total = 0;
+  std::uint32_t kv_blocks_used = 0;
+  std::uint32_t lanes_up = 0;
+};
+
+}  // namespace tandem
