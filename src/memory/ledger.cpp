@@ -10,7 +10,7 @@ namespace tandem {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x54444d4c45444731;
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 
 constexpr int kOperationBits = 36;
 constexpr std::uint64_t kOperationMask = (std::uint64_t{1} << kOperationBits) - 1;
@@ -32,13 +32,18 @@ constexpr bool newer(std::uint64_t a, std::uint64_t b) {
   return distance != 0 && distance < (kOperationMask >> 1);
 }
 
+constexpr int kStateShift = 62;
+constexpr int kHolderShift = 56;
+constexpr std::uint64_t kStateMask = std::uint64_t{3} << kStateShift;
+
 constexpr std::uint64_t pack(const BlockWord& word) {
-  return std::uint64_t{static_cast<std::uint8_t>(word.state)} << 62 | std::uint64_t{word.holder & 63} << 56 |
-         std::uint64_t{word.generation & 0xffffff} << 32 | word.sequence;
+  return std::uint64_t{static_cast<std::uint8_t>(word.state)} << kStateShift |
+         std::uint64_t{word.holder & 63} << kHolderShift | std::uint64_t{word.generation & 0xffffff} << 32 |
+         word.sequence;
 }
 constexpr BlockWord unpack(std::uint64_t word) {
-  return {.state = static_cast<BlockState>(word >> 62),
-          .holder = static_cast<std::uint32_t>(word >> 56) & 63,
+  return {.state = static_cast<BlockState>(word >> kStateShift),
+          .holder = static_cast<std::uint32_t>(word >> kHolderShift) & 63,
           .generation = static_cast<std::uint32_t>(word >> 32) & 0xffffff,
           .sequence = static_cast<std::uint32_t>(word)};
 }
@@ -186,20 +191,33 @@ void LedgerHolder::refund(std::uint32_t n) {
   in_hand_ -= n;
 }
 
+bool LedgerHolder::claim_one(SequenceId sequence, std::uint32_t block) {
+  std::uint64_t seen = ledger_.words_[block].load(std::memory_order_relaxed);
+  if ((seen & kStateMask) != 0) return false;
+  const std::uint64_t mine = pack({.state = BlockState::kHeld,
+                                   .holder = holder_,
+                                   .generation = unpack(seen).generation + 1,
+                                   .sequence = static_cast<std::uint32_t>(sequence.value)});
+  return ledger_.words_[block].compare_exchange_strong(seen, mine, std::memory_order_acq_rel);
+}
+
 std::uint32_t LedgerHolder::claim(SequenceId sequence, std::span<BlockId> out) {
+  std::uint32_t claimed = 0;
+  while (claimed < out.size() && num_recent_ > 0) {
+    const std::uint32_t block = recent_[--recent_end_ % kMaxRecent];
+    --num_recent_;
+    if (claim_one(sequence, block)) out[claimed++] = BlockId{block};
+  }
+  return claimed == out.size() ? claimed : claimed + claim_anywhere(sequence, out.subspan(claimed));
+}
+
+std::uint32_t LedgerHolder::claim_anywhere(SequenceId sequence, std::span<BlockId> out) {
   const std::uint32_t num_blocks = ledger_.num_blocks();
   std::uint32_t at = ledger_.header_->hint.load(std::memory_order_relaxed) % num_blocks;
   std::uint32_t claimed = 0;
   std::uint64_t in_vain = 0;
   while (claimed < out.size() && in_vain < kHopelessPasses * num_blocks) {
-    std::uint64_t seen = ledger_.words_[at].load(std::memory_order_relaxed);
-    const BlockWord word = unpack(seen);
-    const BlockWord mine{.state = BlockState::kHeld,
-                         .holder = holder_,
-                         .generation = word.generation + 1,
-                         .sequence = static_cast<std::uint32_t>(sequence.value)};
-    if (word.state == BlockState::kFree &&
-        ledger_.words_[at].compare_exchange_strong(seen, pack(mine), std::memory_order_acq_rel)) {
+    if (claim_one(sequence, at)) {
       out[claimed++] = BlockId{at};
       in_vain = 0;
     } else {
@@ -212,17 +230,22 @@ std::uint32_t LedgerHolder::claim(SequenceId sequence, std::span<BlockId> out) {
 }
 
 void LedgerHolder::mark(std::span<const BlockId> blocks, BlockState state) {
+  std::atomic<std::uint64_t>* const words = ledger_.words_;
+  const std::uint64_t state_bits = std::uint64_t{static_cast<std::uint8_t>(state)} << kStateShift;
   for (const BlockId block : blocks) {
-    BlockWord word = ledger_.word(block.value);
-    TANDEM_CHECK(word.state != BlockState::kFree && word.holder == holder_, "a lease names blocks its holder holds");
-    word.state = state;
-    ledger_.words_[block.value].store(pack(word), std::memory_order_release);
+    const std::uint64_t word = words[block.value].load(std::memory_order_relaxed);  // nobody else writes it
+    TANDEM_CHECK((word & kStateMask) != 0 && (word >> kHolderShift & 63) == holder_,
+                 "a lease names blocks its holder holds");
+    words[block.value].store((word & ~kStateMask) | state_bits, std::memory_order_release);
   }
 }
 
 void LedgerHolder::release(std::span<const BlockId> blocks) {
   mark(blocks, BlockState::kFree);
   refund(static_cast<std::uint32_t>(blocks.size()));
+  const std::span<const BlockId> kept = blocks.first(std::min<std::size_t>(blocks.size(), kMaxRecent));
+  for (std::size_t i = kept.size(); i-- > 0;) recent_[recent_end_++ % kMaxRecent] = kept[i].value;
+  num_recent_ = std::min(num_recent_ + static_cast<std::uint32_t>(kept.size()), kMaxRecent);
 }
 
 }  // namespace tandem

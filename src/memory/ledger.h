@@ -7,6 +7,7 @@
 // budget operation, and whether that operation happened can be told: the budget word carries the number of the last
 // one, and whoever replaces it first confirms it in the journal. So resume() restores the exact budget while
 // other holders go on. Operation numbers and block generations make stale compare-and-swaps fail (ABA).
+// Each holder tries first those words that it freed last, and then from a shared hint on.
 #pragma once
 
 #include <atomic>
@@ -37,10 +38,11 @@ struct BlockWord {
 
 struct alignas(64) HolderJournal {
   std::atomic<std::uint64_t> operation{0};  // number of the last budget operation begun; writer: the holder
-  std::atomic<std::uint64_t> confirmed{0};  // highest number known to have happened; writers: the others
   std::atomic<std::uint32_t> before[2]{};   // budget in hand around operation k, in slot k % 2
   std::atomic<std::uint32_t> after[2]{};
-  std::atomic<std::uint32_t> driver{0};     // 1 + the holder whose handle acts for this one; 0: none
+  std::atomic<std::uint32_t> driver{0};  // 1 + the holder whose handle acts for this one; 0: none
+  // Highest number known to have happened; writers: the others. On a line that the holder does not touch.
+  alignas(64) std::atomic<std::uint64_t> confirmed{0};
 };
 
 struct LedgerHeader {
@@ -48,7 +50,7 @@ struct LedgerHeader {
   std::uint32_t version = 0;
   std::uint32_t num_blocks = 0;
   alignas(64) std::atomic<std::uint64_t> budget{0};  // blocks 24 bits, holder 4, operation number 36
-  alignas(64) std::atomic<std::uint32_t> hint{0};    // where the next claim starts to look
+  alignas(64) std::atomic<std::uint32_t> hint{0};  // where the next claim starts to look
   HolderJournal journals[kNumHolders];
 };
 
@@ -83,8 +85,9 @@ class LedgerHolder final {
   static absl::StatusOr<LedgerHolder> resume(const Ledger& ledger, LaneId holder, std::vector<BlockId>& retiring,
                                              std::vector<BlockId>* published = nullptr);
 
-  // Fills `out` with blocks, ascending except for one wrap, and leaves at least `floor` in the budget, or
-  // changes nothing and returns ResourceExhausted.
+  // Fills `out` with blocks and leaves at least `floor` in the budget, or changes nothing and returns
+  // ResourceExhausted. First come those it released last, in the order they were released in, as far as nobody took
+  // them; then others, ascending except for one wrap.
   absl::Status take(SequenceId sequence, std::uint32_t floor, std::span<BlockId> out);
   void mark_retiring(std::span<const BlockId> blocks) { mark(blocks, BlockState::kRetiring); }
   // The block's name is written already.
@@ -92,18 +95,26 @@ class LedgerHolder final {
   void release(std::span<const BlockId> blocks);
 
  private:
-  LedgerHolder(const Ledger& ledger, LaneId holder) : ledger_(ledger), holder_(holder.value) {}
+  static constexpr std::uint32_t kMaxRecent = 4096;  // a power of two
+
+  LedgerHolder(const Ledger& ledger, LaneId holder) : ledger_(ledger), holder_(holder.value), recent_(kMaxRecent) {}
   bool spend(std::uint32_t n, std::uint32_t floor);
   void refund(std::uint32_t n);
   void begin(std::uint32_t in_hand_after);
   void confirm(std::uint64_t budget_word);
   std::uint32_t claim(SequenceId sequence, std::span<BlockId> out);
+  std::uint32_t claim_anywhere(SequenceId sequence, std::span<BlockId> out);
+  bool claim_one(SequenceId sequence, std::uint32_t block);
   void mark(std::span<const BlockId> blocks, BlockState state);
 
   Ledger ledger_;
   std::uint32_t holder_;
   std::uint64_t operation_ = 0;
   std::uint32_t in_hand_ = 0;  // budget taken and not given back
+  // What it released and has not tried since, a ring. Only a hint: the words say what is free.
+  std::vector<std::uint32_t> recent_;
+  std::uint32_t recent_end_ = 0;
+  std::uint32_t num_recent_ = 0;
 };
 
 }  // namespace tandem

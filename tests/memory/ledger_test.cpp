@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/ptrace.h>
 
+#include <algorithm>
 #include <random>
 #include <thread>
 
@@ -213,6 +214,51 @@ TEST(Ledger, can_be_recovered_after_every_single_store) {
   EXPECT_GT(states, 30);
   ASSERT_TRUE(scheduler->recover_holder(LaneId{1}).ok());
   expect_exact(ledger, *scheduler, 1);
+}
+
+std::vector<std::uint32_t> reserve_ids(LedgerPool& pool, std::uint32_t n) {
+  const KvLease lease = pool.reserve(SequenceId{1}, n, Phase::kDecode).value();
+  std::vector<std::uint32_t> ids;
+  for (const BlockId block : lease.blocks()) ids.push_back(block.value);
+  return ids;
+}
+
+TEST(Ledger, gives_a_holder_first_what_it_released_last) {
+  const TestLedger ledger(MemoryKind::kHeap, 64);
+  const auto pool = ledger.open(LaneId{1});
+  const auto other = ledger.open(LaneId{2});
+  const auto first = reserve_ids(*pool, 5);
+  EXPECT_EQ(reserve_ids(*pool, 5), first);
+  const auto elsewhere = reserve_ids(*other, 5);
+  for (const std::uint32_t id : elsewhere) EXPECT_EQ(std::count(first.begin(), first.end(), id), 0);
+  EXPECT_EQ(reserve_ids(*pool, 5), first);
+}
+
+TEST(Ledger, is_not_misled_by_what_a_holder_remembers) {
+  const TestLedger ledger(MemoryKind::kHeap, 8);
+  const auto pool = ledger.open(LaneId{1});
+  const auto other = ledger.open(LaneId{2});
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_EQ(reserve_ids(*pool, 8).size(), 8U);  // remembers all of them as free
+    const KvLease taken = other->reserve(SequenceId{2}, 6, Phase::kDecode).value();
+    const auto rest = reserve_ids(*pool, 2);
+    for (const BlockId block : taken.blocks()) EXPECT_EQ(std::count(rest.begin(), rest.end(), block.value), 0);
+    EXPECT_FALSE(pool->reserve(SequenceId{3}, 3, Phase::kDecode).ok());
+  }
+  EXPECT_EQ(reserve_ids(*other, 8).size(), 8U);  // what the one forgot the other finds
+  expect_exact(ledger, *pool, 0);
+}
+
+TEST(Ledger, finds_every_block_when_more_come_free_than_a_holder_remembers) {
+  constexpr std::uint32_t kMany = 10'000;
+  const TestLedger ledger(MemoryKind::kHeap, kMany);
+  const auto pool = ledger.open(LaneId{1});
+  for (int round = 0; round < 3; ++round) {
+    auto ids = reserve_ids(*pool, kMany);
+    std::sort(ids.begin(), ids.end());
+    EXPECT_EQ(std::unique(ids.begin(), ids.end()) - ids.begin(), kMany);
+  }
+  expect_exact(ledger, *pool, 0);
 }
 
 TEST(Ledger, says_so_when_it_was_damaged_rather_than_search_for_ever) {

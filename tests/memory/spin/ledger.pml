@@ -2,8 +2,8 @@
    with a death possible before each of them. model_check.py runs it, also with each of the planted mistakes below.
 
    A step below is one access to shared memory. What only one process may touch at that time (a word that is not free,
-   by its holder) is read and written in one step. Left out: generations and the hint. They only choose among free words
-   or make a compare-and-swap fail, so without them more can happen, not less.
+   by its holder) is read and written in one step. Left out: generations, the hint, and what a holder remembers as free.
+   They only choose among free words or make a compare-and-swap fail, so without them more can happen, not less.
    Whoever takes over from a dead holder acts under its number, so it is the holder's next life here.
 
    Parameters: NUM_HOLDERS, NUM_BLOCKS (1 to 3), TURNS (reservations per holder, over its lives), NUM_MORTALS (so many of
