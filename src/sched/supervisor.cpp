@@ -59,7 +59,8 @@ absl::Status Supervisor::start(Scheduler& scheduler) {
   const std::int64_t deadline_us =
       steady_now_us() + std::chrono::duration_cast<std::chrono::microseconds>(options_.start_timeout).count();
   const auto all_ready = [this] {
-    return std::ranges::all_of(workers_, [](const Worker& w) { return !w.lives.empty() && w.lives.front().ready; });
+    return std::ranges::all_of(workers_,
+                               [](const WorkerState& w) { return !w.lives.empty() && w.lives.front().ready; });
   };
   while (!all_ready()) {
     watch_once(kStartingPollMs);
@@ -76,7 +77,7 @@ absl::Status Supervisor::start(Scheduler& scheduler) {
 
 absl::Status Supervisor::start_worker(LaneId lane) {
   std::atomic<std::uint64_t>& epoch = control_.lanes[lane.value].epoch;
-  Life life;
+  WorkerLife life;
   life.epoch = epoch.load() + 1;
   const std::string name = channel_region(lane, life.epoch);
   TANDEM_ASSIGN(const AttachedRegion region, client_.attach(name, channel_bytes(options_.channel), kAttachTimeout));
@@ -95,7 +96,7 @@ absl::Status Supervisor::start_worker(LaneId lane) {
 }
 
 void Supervisor::run() {
-  const auto steady = [](const Worker& worker) { return worker.lives.size() == 1 && worker.lives.front().ready; };
+  const auto steady = [](const WorkerState& worker) { return worker.lives.size() == 1 && worker.lives.front().ready; };
   while (!stopping_.load()) {
     bool quiet = std::ranges::all_of(workers_, steady);
     if (quiet) {
@@ -112,8 +113,8 @@ void Supervisor::watch_once(int timeout_ms) {
   const bool attached = !owner_.running() && trouble().empty();
   if (owner_.running()) watched.push_back({owner_.pidfd(), POLLIN, 0});
   if (attached) watched.push_back({client_.fd(), POLLIN, 0});
-  for (const Worker& worker : workers_) {
-    for (const Life& life : worker.lives) watched.push_back({life.process.pidfd(), POLLIN, 0});
+  for (const WorkerState& worker : workers_) {
+    for (const WorkerLife& life : worker.lives) watched.push_back({life.process.pidfd(), POLLIN, 0});
   }
   ::poll(watched.data(), watched.size(), timeout_ms);
   std::uint64_t wakes = 0;
@@ -126,13 +127,13 @@ void Supervisor::watch_once(int timeout_ms) {
 }
 
 void Supervisor::watch_lane(LaneId lane) {
-  Worker& worker = workers_[lane.value];
+  WorkerState& worker = workers_[lane.value];
   if (worker.lives.empty() && steady_now_us() >= worker.retry_at_us) {
     if (const absl::Status status = start_worker(lane); !status.ok()) {
       return fail(fmt::format("worker {} cannot be replaced: {}", lane.value, message(status)));
     }
   }
-  for (Life& life : worker.lives) {
+  for (WorkerLife& life : worker.lives) {
     if (!life.ready) check_ready(lane, life);
   }
   end_superseded(worker);
@@ -143,14 +144,14 @@ void Supervisor::watch_lane(LaneId lane) {
       ++index;
       continue;
     }
-    Life ended = std::move(worker.lives[index]);
+    WorkerLife ended = std::move(worker.lives[index]);
     worker.lives.erase(worker.lives.begin() + static_cast<std::ptrdiff_t>(index));
     lock.unlock();
     handle_exit(lane, std::move(ended), how);
   }
 }
 
-void Supervisor::check_ready(LaneId lane, Life& life) {
+void Supervisor::check_ready(LaneId lane, WorkerLife& life) {
   Result hello;
   const absl::StatusOr<bool> polled = life.port->poll(hello);
   if (!polled.ok() || !*polled) return;  // a failed poll: the exit tells more
@@ -171,9 +172,9 @@ void Supervisor::check_ready(LaneId lane, Life& life) {
 }
 
 // Lives that the scheduler has left for a later one have nothing to do any more.
-void Supervisor::end_superseded(Worker& worker) {
+void Supervisor::end_superseded(WorkerState& worker) {
   const std::lock_guard lock(mutex_);
-  for (Life& life : worker.lives) {
+  for (WorkerLife& life : worker.lives) {
     if (!life.ready || life.epoch >= worker.serving_epoch) continue;
     if (!life.superseded_us) {
       life.superseded_us = steady_now_us();
@@ -184,8 +185,8 @@ void Supervisor::end_superseded(Worker& worker) {
   }
 }
 
-void Supervisor::handle_exit(LaneId lane, Life life, const std::string& how) {
-  Worker& worker = workers_[lane.value];
+void Supervisor::handle_exit(LaneId lane, WorkerLife life, const std::string& how) {
+  WorkerState& worker = workers_[lane.value];
   (void)mark_closed(life.channel->bytes());
   const absl::Status dropped = client_.drop(channel_region(lane, life.epoch));
   if (!dropped.ok()) TANDEM_LOG(kDebug, "drop the channel of worker {}: {}", lane.value, message(dropped));
@@ -237,20 +238,21 @@ void Supervisor::advance_replacement() {
     return finish_replacement(absl::OkStatus());
   }
   const LaneId lane = front.lanes.front();
-  Worker& worker = workers_[lane.value];
+  WorkerState& worker = workers_[lane.value];
   if (front.target_epoch && worker.serving_epoch >= *front.target_epoch) {
     front.lanes.pop_front();
     front.target_epoch.reset();
   } else if (!front.target_epoch) {
     // A lane that is without a serving worker gets a new one anyway.
-    const bool serves = std::ranges::any_of(worker.lives, [](const Life& l) { return l.ready && !l.superseded_us; });
+    const bool serves =
+        std::ranges::any_of(worker.lives, [](const WorkerLife& l) { return l.ready && !l.superseded_us; });
     const std::uint64_t newest = control_.lanes[lane.value].epoch.load();
     front.target_epoch = serves || worker.lives.empty() ? newest + 1 : newest;
     lock.unlock();
     if (!serves) return;
     if (const absl::Status status = start_worker(lane); !status.ok()) finish_replacement(status);
   } else if (steady_now_us() > front.deadline_us) {
-    for (Life& life : worker.lives) {
+    for (WorkerLife& life : worker.lives) {
       if (!life.ready && worker.lives.size() > 1) life.process.signal(SIGKILL);
     }
     lock.unlock();
@@ -285,10 +287,10 @@ std::vector<LaneReport> Supervisor::lanes() const {
   std::vector<LaneReport> reports;
   const std::lock_guard lock(mutex_);
   for (std::size_t lane = 0; lane < workers_.size(); ++lane) {
-    const Worker& worker = workers_[lane];
+    const WorkerState& worker = workers_[lane];
     LaneReport& report = reports.emplace_back();
     report.name = workers_.size() == 1 ? "fused" : names[lane];
-    report.up = std::ranges::any_of(worker.lives, [&](const Life& l) { return l.epoch == worker.serving_epoch; });
+    report.up = std::ranges::any_of(worker.lives, [&](const WorkerLife& l) { return l.epoch == worker.serving_epoch; });
     report.epoch = worker.serving_epoch;
     report.restarts = worker.restarts;
   }
@@ -307,7 +309,7 @@ void Supervisor::fail(std::string why) {
 
 void Supervisor::kill_lane(LaneId lane) {
   const std::lock_guard lock(mutex_);
-  for (const Life& life : workers_[lane.value].lives) {
+  for (const WorkerLife& life : workers_[lane.value].lives) {
     if (life.ready) life.process.signal(SIGKILL);
   }
 }
@@ -328,7 +330,7 @@ void Supervisor::stop() {
   if (thread_.joinable()) thread_.join();
   stop_replacing();
   // Dropping a process kills it: none of them has anything to save.
-  for (Worker& worker : workers_) worker.lives.clear();
+  for (WorkerState& worker : workers_) worker.lives.clear();
   owner_ = ChildProcess();
 }
 

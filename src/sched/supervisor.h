@@ -21,6 +21,7 @@
 #include "memory/owner_client.h"
 #include "sched/child_process.h"
 #include "sched/scheduler.h"
+#include "sched/worker_state.h"
 #include "tandem/placement.h"
 
 namespace tandem {
@@ -60,23 +61,6 @@ class Supervisor final {
   std::string trouble() const;
 
  private:
-  // One process of a lane.
-  struct Life {
-    std::uint64_t epoch = 0;
-    ChildProcess process;
-    std::shared_ptr<Mapping> channel;  // the other owner is the scheduler's port
-    std::unique_ptr<LanePort> port;  // until it has said that it is ready
-    std::int64_t started_us = 0;
-    bool ready = false;
-    std::optional<std::int64_t> superseded_us;  // since when it is to end
-  };
-  struct Worker {
-    std::vector<Life> lives;  // oldest first; two while one replaces the other
-    std::uint64_t serving_epoch = 0;  // the life that the scheduler uses, or used last
-    std::int64_t retry_at_us = 0;  // without a life: not before this
-    std::uint32_t failures = 0;  // starts in a row that never got ready
-    std::uint32_t restarts = 0;
-  };
   struct Replacement {
     std::deque<LaneId> lanes;  // still to be replaced
     PlacementDone done;
@@ -88,9 +72,9 @@ class Supervisor final {
   void run();
   void watch_once(int timeout_ms);
   void watch_lane(LaneId lane);
-  void check_ready(LaneId lane, Life& life);
-  void end_superseded(Worker& worker);
-  void handle_exit(LaneId lane, Life life, const std::string& how);
+  void check_ready(LaneId lane, WorkerLife& life);
+  void end_superseded(WorkerState& worker);
+  void handle_exit(LaneId lane, WorkerLife life, const std::string& how);
   void advance_replacement();
   void finish_replacement(const absl::Status& status);
   void fail(std::string why);
@@ -107,7 +91,7 @@ class Supervisor final {
   // Guards trouble_, replacements_, and workers_ where other threads look: this object's thread alone adds and ends
   // lives, under the mutex, and so reads them without.
   mutable std::mutex mutex_;
-  std::vector<Worker> workers_;
+  std::vector<WorkerState> workers_;
   std::deque<Replacement> replacements_;
   bool replacing_stopped_ = false;
   std::string trouble_;
