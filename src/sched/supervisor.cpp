@@ -20,7 +20,7 @@ constexpr std::chrono::seconds kAttachTimeout{10};
 constexpr std::uint32_t kMaxFailures = 5;
 constexpr std::int64_t kRetryDelayUs = 200'000;  // times the failures in a row
 constexpr int kStartingPollMs = 1;
-constexpr int kIdlePollMs = 500;
+constexpr int kIdlePollMs = StopDetector::kLookEveryUs / 1000;  // what ends is told at once, what stops is looked for
 constexpr std::int64_t kReplaceTimeoutUs = 30'000'000;
 constexpr std::int64_t kEndGraceUs = 1'000'000;  // for a worker that was replaced
 
@@ -123,7 +123,24 @@ void Supervisor::watch_once(int timeout_ms) {
   std::string how;
   if (owner_.running() && owner_.wait(0, &how)) fail(fmt::format("the memory owner ended ({})", how));
   if (attached && client_.closed()) fail("the memory owner ended (it closed the connection)");
+  look_for_stopped();
   for (std::uint32_t lane = 0; lane < workers_.size() && trouble().empty(); ++lane) watch_lane(LaneId{lane});
+}
+
+// A worker that somebody stopped is one that hangs, and known to long before its heartbeat is missed. When it has ended
+// its sequences go on elsewhere.
+void Supervisor::look_for_stopped() {
+  if (steady_now_us() < next_look_us_) return;
+  next_look_us_ = steady_now_us() + StopDetector::kLookEveryUs;
+  for (std::uint32_t lane = 0; lane < workers_.size(); ++lane) {
+    for (WorkerLife& life : workers_[lane].lives) {
+      if (!life.stop.look(life.process.pid())) continue;
+      TANDEM_LOG(kWarning, "worker {}, pid {}, is stopped, by a signal or a debugger; it is killed and replaced", lane,
+                 life.process.pid());
+      const std::lock_guard lock(mutex_);
+      life.process.signal(SIGKILL);
+    }
+  }
 }
 
 void Supervisor::watch_lane(LaneId lane) {

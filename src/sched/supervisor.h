@@ -74,6 +74,7 @@ class Supervisor final {
   void watch_lane(LaneId lane);
   void check_ready(LaneId lane, WorkerLife& life);
   void end_superseded(WorkerState& worker);
+  void look_for_stopped();
   void handle_exit(LaneId lane, WorkerLife life, const std::string& how);
   void advance_replacement();
   void finish_replacement(const absl::Status& status);
@@ -85,6 +86,7 @@ class Supervisor final {
   OwnerClient client_;
   ControlPage& control_;
   Scheduler* scheduler_ = nullptr;  // set by start()
+  std::int64_t next_look_us_ = 0;  // for stopped processes
   FileDescriptor wake_event_;
   std::atomic<bool> stopping_{false};
 

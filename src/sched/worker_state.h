@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/handles.h"
+#include "base/process_state.h"
 #include "sched/child_process.h"
 #include "tandem/transport.h"
 
@@ -21,6 +22,7 @@ struct WorkerLife {
   std::int64_t started_us = 0;
   bool ready = false;
   std::optional<std::int64_t> superseded_us;  // since when it is to end
+  StopDetector stop;
 };
 
 // A lane, whoever serves it.

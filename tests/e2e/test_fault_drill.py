@@ -1,4 +1,5 @@
-"""Workers killed and stopped at random under load: every answer whole and the same, nobody hangs, no block is lost.
+"""Workers killed, stopped and paused at random under load: every answer whole and the same, nobody hangs, no block is
+lost.
 
 TANDEM_DRILL_KILLS: how many (default 40; the full drill is 200). TANDEM_DRILL_SEED: which ones.
 """
@@ -113,14 +114,24 @@ class Drill:
             self.killed.add(victim)
             os.kill(victim, number)
 
+    def pause(self, lane):
+        victim = self.server.worker(lane)
+        if victim is not None:
+            os.kill(victim, signal.SIGSTOP)
+            time.sleep(0.1)
+            os.kill(victim, signal.SIGCONT)
+
     def round(self):
-        """Kills one worker, both, or one and its successor before that is ready. Returns the kills and the seconds."""
-        kind = self.draw.choices(("kill", "both", "again", "stop"), (12, 4, 3, 1))[0]
+        """Kills one worker, both, or one and its successor before that is ready; stops one for good or for a moment.
+        Returns the kills, what was done and the seconds."""
+        kind = self.draw.choices(("kill", "both", "again", "stop", "pause"), (12, 4, 3, 3, 2))[0]
         lane = self.draw.randrange(2)
         time.sleep(self.draw.uniform(0, 0.3))
         started = time.monotonic()
         if kind == "stop":
             self.strike(lane, signal.SIGSTOP)
+        elif kind == "pause":
+            self.pause(lane)
         else:
             self.strike(lane, signal.SIGKILL)
         if kind == "both":
@@ -129,7 +140,7 @@ class Drill:
             wait_until(lambda: self.server.worker(lane) not in (None, *self.killed), what="a successor")
             self.strike(lane, signal.SIGKILL)
         wait_until(lambda: self.is_up(0) and self.is_up(1), 30, f"recovery from {kind}")
-        return (2 if kind in ("both", "again") else 1), kind, time.monotonic() - started
+        return {"both": 2, "again": 2, "pause": 0}.get(kind, 1), kind, time.monotonic() - started
 
 
 def spread(values):

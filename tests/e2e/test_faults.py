@@ -1,5 +1,6 @@
 """kill -9 of every process, alone and together, under load: nothing hangs, nothing is left behind."""
 import concurrent.futures
+import ctypes
 import os
 import pathlib
 import signal
@@ -81,15 +82,80 @@ def test_a_killed_worker_is_replaced_and_requests_go_on(lane):
 
 
 @pytest.mark.parametrize("lane", [0, 1], ids=["prefill", "decode"])
+def test_a_stopped_worker_is_replaced_at_once(lane, capsys):
+    with Server() as server, concurrent.futures.ThreadPoolExecutor(4) as pool:
+        expected = complete(server)
+        running = [pool.submit(complete, server) for _ in range(4)]
+        wait_until(lambda: server.metric("tandem:num_requests_running") > 0, what="running requests")
+        victim = server.worker(lane)
+        os.kill(victim, signal.SIGSTOP)
+        stopped = time.monotonic()
+        wait_until(lambda: server.worker(lane) not in (None, victim), 6, "a new worker, before a heartbeat is missed")
+        seconds = time.monotonic() - stopped
+        for reply in running:
+            assert reply.result(timeout=20) == expected
+        assert f"worker {lane}, pid {victim}, is stopped" in server.read(server.log)
+        assert "it hangs in a step" not in server.read(server.log)
+        with capsys.disabled():
+            print(f"\nlane {lane}: a new worker {seconds:.2f} s after the old one was stopped")
+        assert server.stop() == 0
+
+
+def test_workers_stopped_for_a_moment_live():
+    with Server() as server, concurrent.futures.ThreadPoolExecutor(4) as pool:
+        expected = complete(server)
+        running = [pool.submit(complete, server) for _ in range(4)]
+        before = [server.worker(lane) for lane in (0, 1)]
+        for _ in range(10):  # more of it in all than a worker may take at a time
+            for pid in before:
+                os.kill(pid, signal.SIGSTOP)
+            time.sleep(0.1)
+            for pid in before:
+                os.kill(pid, signal.SIGCONT)
+            time.sleep(0.12)
+        for reply in running:
+            assert reply.result(timeout=60) == expected
+        assert [server.worker(lane) for lane in (0, 1)] == before
+        assert "is stopped" not in server.read(server.log)
+        assert server.stop() == 0
+
+
+def make_hang(pid):
+    """Lets a process' first thread turn on the spot from its next instruction on, as a debugger would: nothing about the
+    process looks wrong but that it gets nothing done. x86-64."""
+    trace = ctypes.CDLL(None, use_errno=True).ptrace
+    trace.argtypes, trace.restype = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p], ctypes.c_long
+    peek, poke, get_registers, seize, interrupt, detach = 1, 4, 12, 0x4206, 0x4207, 17
+    registers = (ctypes.c_ulonglong * 27)()
+
+    def call(request, address=None, data=None):
+        ctypes.set_errno(0)
+        result = trace(request, pid, address, data)
+        assert ctypes.get_errno() == 0, os.strerror(ctypes.get_errno())
+        return result
+
+    call(seize)
+    call(interrupt)
+    assert os.waitpid(pid, 0x40000000)[0] == pid  # __WALL: it is no child of ours
+    call(get_registers, None, ctypes.addressof(registers))
+    rip = registers[16]
+    jump_to_itself = call(peek, rip) & ~0xFFFF | 0xFEEB
+    call(poke, rip, jump_to_itself & (1 << 64) - 1)
+    call(detach)
+
+
+@pytest.mark.parametrize("lane", [0, 1], ids=["prefill", "decode"])
 def test_a_worker_that_hangs_is_replaced_within_seconds(lane):
     with Server() as server, concurrent.futures.ThreadPoolExecutor(4) as pool:
         expected = complete(server)
         victim = server.worker(lane)
-        os.kill(victim, signal.SIGSTOP)
+        make_hang(victim)
         running = [pool.submit(complete, server) for _ in range(4)]
         for reply in running:
-            assert reply.result(timeout=20) == expected
+            assert reply.result(timeout=55) == expected
         wait_until(lambda: gone(victim), 5, "the hung worker's end")
+        told = server.read(server.log)
+        assert f"lane {lane} is given up: it hangs in a step" in told and "is stopped" not in told
         assert server.stop() == 0
 
 
