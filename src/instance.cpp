@@ -172,6 +172,9 @@ absl::Status Instance::start_processes(ServerConfig config, const std::string& a
   supervision.worker_arguments = [config, address, num_blocks](LaneId lane, std::uint64_t epoch) {
     return worker_arguments(config, address, num_blocks, lane, epoch);
   };
+  supervision.owner_address = address;
+  supervision.owner_up =
+      metrics_.gauge("tandem:owner_up", "0 while the memory owner is stopped and no worker can be replaced, else 1");
   supervision.on_fatal = std::move(on_fatal);
   supervisor_ =
       std::make_unique<Supervisor>(std::move(supervision), std::move(owner_process), std::move(memory.owner), *control);

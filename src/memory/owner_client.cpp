@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/process_state.h"
 #include "base/status.h"
 #include "fmt/core.h"
 #include "memory/owner.h"
@@ -59,8 +60,8 @@ absl::StatusOr<OwnerClient> OwnerClient::connect(const std::string& address, std
     FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!socket.valid()) return errno_status("open a socket to the owner");
     if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&where.socket), where.length) == 0) {
-      TANDEM_TRY(owner_wire::check_peer(socket).status());
-      return OwnerClient(std::move(socket));
+      TANDEM_ASSIGN(const int pid, owner_wire::check_peer(socket));
+      return OwnerClient(std::move(socket), pid);
     }
     const bool may_come = errno == ECONNREFUSED || errno == ENOENT || errno == EAGAIN || errno == EINTR;
     if (!may_come) return errno_status(fmt::format("connect to the owner at {}", address));
@@ -72,6 +73,45 @@ absl::StatusOr<OwnerClient> OwnerClient::connect(const std::string& address, std
   }
 }
 
+struct OwnerClient::Message {
+  std::vector<std::byte> bytes;
+  std::vector<FileDescriptor> fds;
+};
+
+absl::StatusOr<OwnerClient::Message> OwnerClient::receive(std::string_view name, std::chrono::milliseconds timeout) {
+  Message message;
+  message.bytes.resize(kMaxAnswerBytes);
+  iovec part = {.iov_base = message.bytes.data(), .iov_len = message.bytes.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))];
+  StopDetector stop;
+  const auto deadline = Clock::now() + std::min(timeout, kLongest);
+  while (true) {
+    msghdr header = {};
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    header.msg_control = control;
+    header.msg_controllen = sizeof(control);
+    const ssize_t got = ::recvmsg(socket_.get(), &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (got > 0) {
+      message.bytes.resize(static_cast<std::size_t>(got));
+      message.fds = take_descriptors(header);
+      return message;
+    }
+    if (got == 0 || (errno != EAGAIN && errno != EINTR)) return gone();
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+    if (stop.look(peer_pid_)) {
+      return absl::DeadlineExceededError(fmt::format(
+          "the owner does not answer, its process {} is stopped; `kill -CONT {}` lets it go on", peer_pid_, peer_pid_));
+    }
+    if (left.count() <= 0) {
+      return absl::DeadlineExceededError(
+          fmt::format("the owner did not answer within {} ms about region '{}'", timeout.count(), name));
+    }
+    pollfd ready = {.fd = socket_.get(), .events = POLLIN, .revents = 0};
+    ::poll(&ready, 1, static_cast<int>(std::min<std::int64_t>(left.count(), StopDetector::kLookEveryUs / 1000)));
+  }
+}
+
 absl::StatusOr<OwnerClient::Answer> OwnerClient::call(std::uint32_t verb, std::string_view name, std::uint64_t value,
                                                       std::chrono::milliseconds timeout) {
   if (!socket_.valid()) return gone();
@@ -79,42 +119,20 @@ absl::StatusOr<OwnerClient::Answer> OwnerClient::call(std::uint32_t verb, std::s
   owner_wire::set_field(request.name, name);
   // A refusal may be waiting on a connection that is already closed: a failed send is told by what is read.
   owner_wire::send_message(socket_, std::as_bytes(std::span(&request, 1)), -1).IgnoreError();
-
-  std::vector<std::byte> bytes(kMaxAnswerBytes);
-  iovec part = {.iov_base = bytes.data(), .iov_len = bytes.size()};
-  alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))];
-  msghdr header = {};
-  ssize_t got = -1;
-  const auto deadline = Clock::now() + std::min(timeout, kLongest);
-  while (true) {
-    header = {};
-    header.msg_iov = &part;
-    header.msg_iovlen = 1;
-    header.msg_control = control;
-    header.msg_controllen = sizeof(control);
-    got = ::recvmsg(socket_.get(), &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-    if (got >= 0 || (errno != EAGAIN && errno != EINTR)) break;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
-    if (left.count() <= 0) {
-      socket_ = FileDescriptor();  // the answer could come later and be taken for another's
-      return absl::DeadlineExceededError(
-          fmt::format("the owner did not answer within {} ms about region '{}'", timeout.count(), name));
-    }
-    pollfd ready = {.fd = socket_.get(), .events = POLLIN, .revents = 0};
-    ::poll(&ready, 1, static_cast<int>(std::min<std::int64_t>(left.count(), 1000)));
+  absl::StatusOr<Message> message = receive(name, timeout);
+  if (!message.ok()) {
+    socket_ = FileDescriptor();  // the answer could come later and be taken for another's
+    return message.status();
   }
-  if (got <= 0) {
-    socket_ = FileDescriptor();
-    return gone();
-  }
-  std::vector<FileDescriptor> fds = take_descriptors(header);
+  const std::vector<std::byte>& bytes = message->bytes;
+  std::vector<FileDescriptor>& fds = message->fds;
 
   owner_wire::Answer reply;
-  if (static_cast<std::size_t>(got) >= sizeof(reply)) std::memcpy(&reply, bytes.data(), sizeof(reply));
+  if (bytes.size() >= sizeof(reply)) std::memcpy(&reply, bytes.data(), sizeof(reply));
   const bool has_fd = reply.role == Role::kFill || reply.role == Role::kReady;
-  if (static_cast<std::size_t>(got) < sizeof(reply) || reply.magic != owner_wire::kMagic ||
-      reply.num_records > kMaxOwnerRegions || fds.size() != (has_fd ? 1U : 0U) ||
-      static_cast<std::size_t>(got) != sizeof(reply) + reply.num_records * sizeof(owner_wire::RegionRecord)) {
+  if (bytes.size() < sizeof(reply) || reply.magic != owner_wire::kMagic || reply.num_records > kMaxOwnerRegions ||
+      fds.size() != (has_fd ? 1U : 0U) ||
+      bytes.size() != sizeof(reply) + reply.num_records * sizeof(owner_wire::RegionRecord)) {
     socket_ = FileDescriptor();
     return absl::DataLossError("the owner sent an answer of another version; use the same binary everywhere");
   }

@@ -1,5 +1,6 @@
-// A process' connection to the owner. Calls wait for the owner's answer; one thread uses the object. While it fills
-// a region the connection stays open: closing it passes the right to fill on. Descriptors stay good without it.
+// A process' connection to the owner. Calls wait for the owner's answer, but not for a stopped one's
+// (DeadlineExceeded); one thread uses the object. While it fills a region the connection stays open: closing it passes
+// the right to fill on. Descriptors stay good without it.
 #pragma once
 
 #include <chrono>
@@ -50,18 +51,23 @@ class OwnerClient final {
   absl::Status drop(std::string_view name);
   absl::StatusOr<std::vector<RegionInfo>> stat();
 
+  // Of the owner; 0: it runs in another pid namespace.
+  int peer_pid() const { return peer_pid_; }
   // Readable once the owner has closed the connection; nothing else comes unasked. -1: it is closed on this side too.
   int fd() const { return socket_.get(); }
   // Whether the owner is gone, or this connection to it. Does not wait.
   bool closed() const;
 
  private:
+  struct Message;
   struct Answer;
-  explicit OwnerClient(FileDescriptor socket) : socket_(std::move(socket)) {}
+  OwnerClient(FileDescriptor socket, int peer_pid) : socket_(std::move(socket)), peer_pid_(peer_pid) {}
+  absl::StatusOr<Message> receive(std::string_view name, std::chrono::milliseconds timeout);
   absl::StatusOr<Answer> call(std::uint32_t verb, std::string_view name, std::uint64_t value,
                               std::chrono::milliseconds timeout);
 
   FileDescriptor socket_;
+  int peer_pid_ = 0;
 };
 
 }  // namespace tandem

@@ -19,6 +19,7 @@ namespace {
 constexpr std::chrono::seconds kAttachTimeout{10};
 constexpr std::uint32_t kMaxFailures = 5;
 constexpr std::int64_t kRetryDelayUs = 200'000;  // times the failures in a row
+constexpr std::int64_t kOwnerRetryUs = 50'000;  // while the owner is stopped
 constexpr int kStartingPollMs = 1;
 constexpr int kIdlePollMs = StopDetector::kLookEveryUs / 1000;  // what ends is told at once, what stops is looked for
 constexpr std::int64_t kReplaceTimeoutUs = 30'000'000;
@@ -37,12 +38,14 @@ class MappedLanePort final : public LanePort {
   std::unique_ptr<LanePort> port_;
 };
 
+// What a failure may come from, for the end of its message.
+std::string cause(const absl::Status& owner) { return owner.ok() ? "" : fmt::format("; {}", message(owner)); }
+
 }  // namespace
 
 Supervisor::Supervisor(SupervisorOptions options, ChildProcess owner, OwnerClient client, ControlPage& control)
     : options_(std::move(options)),
-      owner_(std::move(owner)),
-      client_(std::move(client)),
+      owner_(std::move(owner), std::move(client), options_.owner_address, options_.owner_up),
       control_(control),
       wake_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       workers_(options_.num_lanes) {}
@@ -76,15 +79,18 @@ absl::Status Supervisor::start(Scheduler& scheduler) {
 }
 
 absl::Status Supervisor::start_worker(LaneId lane) {
+  TANDEM_TRY(owner_.check());
   std::atomic<std::uint64_t>& epoch = control_.lanes[lane.value].epoch;
   WorkerLife life;
   life.epoch = epoch.load() + 1;
   const std::string name = channel_region(lane, life.epoch);
-  TANDEM_ASSIGN(const AttachedRegion region, client_.attach(name, channel_bytes(options_.channel), kAttachTimeout));
+  TANDEM_ASSIGN(const AttachedRegion region,
+                owner_.client().attach(name, channel_bytes(options_.channel), kAttachTimeout));
   TANDEM_ASSIGN(Mapping channel, Mapping::map(region.fd, channel_bytes(options_.channel), Access::kReadWrite));
   life.channel = std::make_shared<Mapping>(std::move(channel));
   TANDEM_TRY(init_channel(life.channel->bytes(), options_.channel));
-  TANDEM_TRY(client_.publish(name, Seal::kNone));
+  // It may be there from an attempt whose answer came too late.
+  if (region.must_fill) TANDEM_TRY(owner_.client().publish(name, Seal::kNone));
   TANDEM_ASSIGN(std::unique_ptr<LanePort> port, make_lane_port(life.channel->bytes()));
   life.port = std::make_unique<MappedLanePort>(life.channel, std::move(port));
   epoch.store(life.epoch);
@@ -110,9 +116,7 @@ void Supervisor::run() {
 
 void Supervisor::watch_once(int timeout_ms) {
   std::vector<pollfd> watched{{wake_event_.get(), POLLIN, 0}};
-  const bool attached = !owner_.running() && trouble().empty();
-  if (owner_.running()) watched.push_back({owner_.pidfd(), POLLIN, 0});
-  if (attached) watched.push_back({client_.fd(), POLLIN, 0});
+  if (trouble().empty()) watched.push_back({owner_.end_fd(), POLLIN, 0});
   for (const WorkerState& worker : workers_) {
     for (const WorkerLife& life : worker.lives) watched.push_back({life.process.pidfd(), POLLIN, 0});
   }
@@ -120,9 +124,8 @@ void Supervisor::watch_once(int timeout_ms) {
   std::uint64_t wakes = 0;
   (void)!::read(wake_event_.get(), &wakes, sizeof(wakes));
 
-  std::string how;
-  if (owner_.running() && owner_.wait(0, &how)) fail(fmt::format("the memory owner ended ({})", how));
-  if (attached && client_.closed()) fail("the memory owner ended (it closed the connection)");
+  if (!trouble().empty()) return;
+  if (const auto how = owner_.ended()) return fail(fmt::format("the memory owner ended ({})", *how));
   look_for_stopped();
   for (std::uint32_t lane = 0; lane < workers_.size() && trouble().empty(); ++lane) watch_lane(LaneId{lane});
 }
@@ -132,6 +135,7 @@ void Supervisor::watch_once(int timeout_ms) {
 void Supervisor::look_for_stopped() {
   if (steady_now_us() < next_look_us_) return;
   next_look_us_ = steady_now_us() + StopDetector::kLookEveryUs;
+  owner_.look();
   for (std::uint32_t lane = 0; lane < workers_.size(); ++lane) {
     for (WorkerLife& life : workers_[lane].lives) {
       if (!life.stop.look(life.process.pid())) continue;
@@ -145,11 +149,7 @@ void Supervisor::look_for_stopped() {
 
 void Supervisor::watch_lane(LaneId lane) {
   WorkerState& worker = workers_[lane.value];
-  if (worker.lives.empty() && steady_now_us() >= worker.retry_at_us) {
-    if (const absl::Status status = start_worker(lane); !status.ok()) {
-      return fail(fmt::format("worker {} cannot be replaced: {}", lane.value, message(status)));
-    }
-  }
+  if (worker.lives.empty() && steady_now_us() >= worker.retry_at_us) restart(lane);
   for (WorkerLife& life : worker.lives) {
     if (!life.ready) check_ready(lane, life);
   }
@@ -165,6 +165,21 @@ void Supervisor::watch_lane(LaneId lane) {
     worker.lives.erase(worker.lives.begin() + static_cast<std::ptrdiff_t>(index));
     lock.unlock();
     handle_exit(lane, std::move(ended), how);
+  }
+}
+
+void Supervisor::restart(LaneId lane) {
+  WorkerState& worker = workers_[lane.value];
+  const absl::Status status = start_worker(lane);
+  if (status.ok()) {
+    worker.awaits_owner = false;
+  } else if (owner_.may_pass(status)) {
+    if (!std::exchange(worker.awaits_owner, true)) {
+      TANDEM_LOG(kWarning, "worker {} cannot be replaced yet: {}", lane.value, message(status));
+    }
+    worker.retry_at_us = steady_now_us() + kOwnerRetryUs;
+  } else {
+    fail(fmt::format("worker {} cannot be replaced: {}", lane.value, message(status)));
   }
 }
 
@@ -205,19 +220,19 @@ void Supervisor::end_superseded(WorkerState& worker) {
 void Supervisor::handle_exit(LaneId lane, WorkerLife life, const std::string& how) {
   WorkerState& worker = workers_[lane.value];
   (void)mark_closed(life.channel->bytes());
-  const absl::Status dropped = client_.drop(channel_region(lane, life.epoch));
-  if (!dropped.ok()) TANDEM_LOG(kDebug, "drop the channel of worker {}: {}", lane.value, message(dropped));
+  if (life.ready && !life.superseded_us) scheduler_->lane_down(lane, life.epoch);  // first: requests wait for it
+  owner_.drop(channel_region(lane, life.epoch));
   if (life.superseded_us) return;
   const bool replaces = !worker.lives.empty();  // another life of the lane serves, or is about to
   if (life.ready) {
     TANDEM_LOG(kWarning, "worker {} ended ({}); {}", lane.value, how,
                replaces ? "another one takes over" : "starting a new one");
-    scheduler_->lane_down(lane, life.epoch);
     const std::lock_guard lock(mutex_);
     ++worker.restarts;
   } else {
     TANDEM_LOG(kError, "worker {} ended before it was ready ({})", lane.value, how);
-    if (!replaces && ++worker.failures >= kMaxFailures) {
+    const bool its_own_fault = !replaces && owner_.check().ok();
+    if (its_own_fault && ++worker.failures >= kMaxFailures) {
       return fail(fmt::format("worker {} failed to start {} times in a row", lane.value, kMaxFailures));
     }
   }
@@ -229,8 +244,9 @@ void Supervisor::handle_exit(LaneId lane, WorkerLife life, const std::string& ho
                  replacements_.front().lanes.front() == lane && worker.serving_epoch < life.epoch;
   }
   if (was_target) {
-    finish_replacement(absl::InternalError(fmt::format("the new worker of lane {} ended before it took over ({}){}",
-                                                       lane.value, how, replaces ? "; the old one serves on" : "")));
+    finish_replacement(
+        absl::InternalError(fmt::format("the new worker of lane {} ended before it took over ({}){}{}", lane.value, how,
+                                        replaces ? "; the old one serves on" : "", cause(owner_.check()))));
   }
 }
 
@@ -266,15 +282,18 @@ void Supervisor::advance_replacement() {
     const std::uint64_t newest = control_.lanes[lane.value].epoch.load();
     front.target_epoch = serves || worker.lives.empty() ? newest + 1 : newest;
     lock.unlock();
-    if (!serves) return;
-    if (const absl::Status status = start_worker(lane); !status.ok()) finish_replacement(status);
+    const absl::Status status = serves ? start_worker(lane) : owner_.check();
+    if (status.ok()) return;
+    (void)owner_.may_pass(status);  // makes the connection anew
+    finish_replacement(status);
   } else if (steady_now_us() > front.deadline_us) {
     for (WorkerLife& life : worker.lives) {
       if (!life.ready && worker.lives.size() > 1) life.process.signal(SIGKILL);
     }
     lock.unlock();
-    finish_replacement(absl::DeadlineExceededError(
-        fmt::format("the worker of lane {} was not replaced within {} s", lane.value, kReplaceTimeoutUs / 1'000'000)));
+    finish_replacement(
+        absl::DeadlineExceededError(fmt::format("the worker of lane {} was not replaced within {} s{}", lane.value,
+                                                kReplaceTimeoutUs / 1'000'000, cause(owner_.check()))));
   }
 }
 
@@ -348,7 +367,7 @@ void Supervisor::stop() {
   stop_replacing();
   // Dropping a process kills it: none of them has anything to save.
   for (WorkerState& worker : workers_) worker.lives.clear();
-  owner_ = ChildProcess();
+  owner_.end();
 }
 
 }  // namespace tandem

@@ -1,6 +1,6 @@
 // Starts the owner and the workers, watches them, and puts a new worker in the place of one that ended or that is to be
 // replaced. One thread; the scheduler is told of every lane that comes or goes. The owner's end is the end of the
-// instance.
+// instance; while it is stopped, workers that ended are not replaced.
 #pragma once
 
 #include <atomic>
@@ -16,10 +16,12 @@
 
 #include "absl/status/status.h"
 #include "base/handles.h"
+#include "base/metrics.h"
 #include "ipc/channel.h"
 #include "ipc/control_page.h"
 #include "memory/owner_client.h"
 #include "sched/child_process.h"
+#include "sched/owner_watch.h"
 #include "sched/scheduler.h"
 #include "sched/worker_state.h"
 #include "tandem/placement.h"
@@ -32,6 +34,8 @@ struct SupervisorOptions {
   // Arguments that start the worker of a lane's given life: {"worker", "--lane", ...}.
   std::function<std::vector<std::string>(LaneId, std::uint64_t epoch)> worker_arguments;
   std::chrono::milliseconds start_timeout{30 * 60 * 1000};  // until a worker's first ready
+  std::string owner_address;
+  Gauge owner_up;  // 0 while the owner is stopped
   std::function<void()> on_fatal;  // the owner has ended, or workers keep failing
 };
 
@@ -72,6 +76,7 @@ class Supervisor final {
   void run();
   void watch_once(int timeout_ms);
   void watch_lane(LaneId lane);
+  void restart(LaneId lane);
   void check_ready(LaneId lane, WorkerLife& life);
   void end_superseded(WorkerState& worker);
   void look_for_stopped();
@@ -82,8 +87,7 @@ class Supervisor final {
   void wake();
 
   const SupervisorOptions options_;
-  ChildProcess owner_;
-  OwnerClient client_;
+  OwnerWatch owner_;
   ControlPage& control_;
   Scheduler* scheduler_ = nullptr;  // set by start()
   std::int64_t next_look_us_ = 0;  // for stopped processes

@@ -32,6 +32,7 @@ struct WorkerState {
   std::int64_t retry_at_us = 0;  // without a life: not before this
   std::uint32_t failures = 0;  // starts in a row that never got ready
   std::uint32_t restarts = 0;
+  bool awaits_owner = false;  // the log says that no new one can start yet
 };
 
 }  // namespace tandem

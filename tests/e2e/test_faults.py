@@ -1,8 +1,10 @@
 """kill -9 of every process, alone and together, under load: nothing hangs, nothing is left behind."""
 import concurrent.futures
+import contextlib
 import ctypes
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import threading
@@ -186,6 +188,81 @@ def test_the_owners_death_ends_the_instance_with_errors():
         assert server.process.wait(10) != 0
         assert time.monotonic() - killed < 5
         wait_until(lambda: all(gone(pid) for pid in pids), what="every process gone")
+
+
+@contextlib.contextmanager
+def stopped_process(pid):
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+def healthy(server):
+    return [httpx.get(server.url + path, timeout=5).status_code for path in ("/health", "/ready")] == [200, 200]
+
+
+def told_of(server, pid):
+    """What the log says of a stopped owner."""
+    return len(re.findall(rf"owner, pid {pid}, is stopped.* `kill -CONT {pid}`", server.read(server.log)))
+
+
+@pytest.mark.parametrize("attached", [False, True], ids=["own", "attached"])
+def test_a_stopped_owner_holds_up_nothing_but_new_workers(attached):
+    with contextlib.ExitStack() as stack, concurrent.futures.ThreadPoolExecutor(4) as pool:
+        flags, address = [], f"@tandem-faults-{os.getpid()}"
+        if attached:
+            process = stack.enter_context(subprocess.Popen([BINARY, "owner", "--socket", address]))
+            stack.callback(process.kill)
+            flags = ["--owner-socket", address]
+        server = stack.enter_context(Server(*flags))
+        owner = process.pid if attached else server.owner()
+        expected = complete(server)
+        assert server.metric("tandem:owner_up") == 1
+        with stopped_process(owner):
+            wait_until(lambda: told_of(server, owner), what="a warning")
+            assert server.metric("tandem:owner_up") == 0 and healthy(server)
+            assert complete(server) == expected, "requests do not need the owner"
+            reply = server.post("/v1/admin/placement", {"replace": ["decode"]})
+            assert reply.status_code == 503 and f"kill -CONT {owner}" in reply.json()["error"]["message"]
+            # Every request goes on, in the other lane; then they wait for one.
+            for lane in (1, 0):
+                running = [pool.submit(complete, server) for _ in range(4)]
+                wait_until(lambda: server.metric("tandem:num_requests_running") > 0, what="running requests")
+                os.kill(server.worker(lane), signal.SIGKILL)
+                wait_until(lambda: f"worker {lane} cannot be replaced yet: the memory owner, pid {owner}"
+                           in server.read(server.log), what="the reason why no worker comes")
+                if lane == 1:
+                    assert all(reply.result(timeout=30) == expected for reply in running)
+                assert healthy(server) and server.worker(lane) is None
+        assert all(reply.result(timeout=30) == expected for reply in running)
+        wait_until(lambda: server.metric("tandem:owner_up") == 1, what="the owner's return")
+        wait_until(lambda: server.worker(0) and server.worker(1), what="both workers")
+        assert server.post("/v1/admin/placement", {"replace": ["decode"]}).status_code == 200
+        assert f"owner, pid {owner}, goes on" in server.read(server.log) and told_of(server, owner) <= 4
+        wait_until(server.idle, what="an idle server")
+        with stopped_process(owner):
+            wait_until(lambda: server.metric("tandem:owner_up") == 0, what="the second stop")
+            assert server.stop() == 0, "a server can end without its owner"
+        assert attached or gone(owner)
+
+
+def test_a_worker_that_dies_with_the_owner_just_stopped_stops_no_request():
+    """Before the server can know of the stop."""
+    with Server() as server, concurrent.futures.ThreadPoolExecutor(4) as pool:
+        expected = complete(server)
+        for lane in (0, 1):
+            running = [pool.submit(complete, server) for _ in range(4)]
+            wait_until(lambda: server.metric("tandem:num_requests_running") > 0, what="running requests")
+            before = server.worker(lane)
+            with stopped_process(server.owner()):
+                os.kill(before, signal.SIGKILL)
+                for reply in running:
+                    assert reply.result(timeout=30) == expected
+            wait_until(lambda: server.worker(lane) not in (None, before), what="a new worker")
+        assert server.stop() == 0
 
 
 def shared_memory_names():

@@ -1,8 +1,11 @@
 // Processes that die by SIGKILL: the owner, a filler, everybody.
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <random>
 
+#include "base/process_state.h"
+#include "fmt/core.h"
 #include "ipc/shared_memory.h"
 #include "memory/owner_support.h"
 
@@ -89,6 +92,21 @@ TEST(OwnerDeath, nothing_is_left_when_all_are_killed) {
   owner.kill_now();
   EXPECT_TRUE(bind_owner_socket(address).ok()) << "the name is free";
   EXPECT_EQ(client.stat().status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(OwnerClient, names_a_stopped_owner_and_the_remedy) {
+  const std::string address = test_address();
+  ChildProcess owner([&] { return serve_at(address); });
+  OwnerClient client = OwnerClient::connect(address, kPatience).value();
+  ASSERT_EQ(client.peer_pid(), owner.pid());
+  ASSERT_EQ(::kill(owner.pid(), SIGSTOP), 0);
+  for (int i = 0; i < 5000 && !is_stopped(owner.pid()); ++i) std::this_thread::sleep_for(1ms);
+  OwnerClient late = OwnerClient::connect(address, kPatience).value();  // by the kernel alone
+  const absl::Status status = late.attach("kv", 4096, std::chrono::hours(1)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_NE(message(status).find(fmt::format("`kill -CONT {}`", owner.pid())), std::string_view::npos) << status;
+  ASSERT_EQ(::kill(owner.pid(), SIGCONT), 0);
+  EXPECT_TRUE(client.attach("kv", 4096, kPatience).value().must_fill) << "what was asked meanwhile is nobody's";
 }
 
 TEST(OwnerClient, says_how_long_it_waited_for_an_owner_and_for_an_answer) {
