@@ -35,6 +35,14 @@ absl::StatusOr<ChildProcess> spawn_owner(const ServerConfig& config, const std::
                               log_level_word(config.log_level), "--log-format", log_format_word(config.log_format)});
 }
 
+// An owner that has ended is why, whatever failed for lack of it.
+absl::Status with_cause(const absl::Status& status, ChildProcess& owner) {
+  constexpr int kEndTimeoutMs = 1000;  // its connections close shortly before it has ended
+  if (!absl::IsUnavailable(status) || !owner.running()) return status;
+  const std::optional<ProcessEnd> end = owner.wait(kEndTimeoutMs);
+  return end ? absl::InternalError(fmt::format("the memory owner ended ({})", end->how)) : status;
+}
+
 std::string random_address() {
   std::random_device device;
   return fmt::format("@tandem-{}-{:08x}{:08x}", ::getpid(), device(), device());
@@ -149,8 +157,11 @@ absl::Status Instance::start_processes(ServerConfig config, const std::string& a
         fmt::format("decode-units: {} of {} leave prefill none; write auto or less", *config.decode_units, num_units));
   }
 
-  TANDEM_ASSIGN(InstanceMemory memory,
-                open_instance_memory(config, address, {spec_, default_kv_dtype_, prefix_root(identity_, "")}));
+  absl::StatusOr<InstanceMemory> opened =
+      open_instance_memory(config, address, {spec_, default_kv_dtype_, prefix_root(identity_, "")},
+                           [&owner_process] { return !owner_process.ended(); });
+  if (!opened.ok()) return with_cause(opened.status(), owner_process);
+  InstanceMemory& memory = *opened;
   config.kv_dtype = memory.pool.kv_dtype;
   const std::uint32_t num_blocks = memory.pool.num_blocks;
   const std::uint32_t reserve_blocks = std::min(config.max_running_sequences, num_blocks / 16);

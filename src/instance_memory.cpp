@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <functional>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/process_state.h"
 #include "base/status.h"
 #include "base/system_memory.h"
 #include "fmt/core.h"
@@ -75,11 +75,13 @@ absl::StatusOr<Mapping> map_region(OwnerClient& owner, const std::string& name, 
 }
 
 // Holds the lock of the one server.
-absl::StatusOr<OwnerClient> take_right(const std::string& address, bool attached) {
-  TANDEM_ASSIGN(OwnerClient right, OwnerClient::connect(address, attached ? kAttachedOwnerTimeout : kOwnerTimeout));
+absl::StatusOr<OwnerClient> take_right(const std::string& address, bool attached,
+                                       const std::function<bool()>& owner_lives) {
+  TANDEM_ASSIGN(OwnerClient right,
+                OwnerClient::connect(address, attached ? kAttachedOwnerTimeout : kOwnerTimeout, owner_lives));
   const absl::Status taken = right.attach(kServerRegion, 1, kServerTimeout).status();
   if (taken.ok()) return right;
-  if (!absl::IsDeadlineExceeded(taken)) return taken;
+  if (!absl::IsDeadlineExceeded(taken) || is_stopped(right.peer_pid())) return taken;
   TANDEM_ASSIGN(OwnerClient other, OwnerClient::connect(address, kAttachedOwnerTimeout));
   TANDEM_ASSIGN(const std::vector<RegionInfo> regions, other.stat());
   const auto held = std::ranges::find(regions, kServerRegion, &RegionInfo::name);
@@ -151,9 +153,10 @@ std::uint32_t context_tokens(const ServerConfig& config, const ModelSpec& spec) 
 }
 
 absl::StatusOr<InstanceMemory> open_instance_memory(const ServerConfig& config, const std::string& address,
-                                                    const ModelIdentity& model) {
-  TANDEM_ASSIGN(OwnerClient right, take_right(address, !config.owner_socket.empty()));
-  TANDEM_ASSIGN(OwnerClient owner, OwnerClient::connect(address, kOwnerTimeout));
+                                                    const ModelIdentity& model,
+                                                    const std::function<bool()>& owner_lives) {
+  TANDEM_ASSIGN(OwnerClient right, take_right(address, !config.owner_socket.empty(), owner_lives));
+  TANDEM_ASSIGN(OwnerClient owner, OwnerClient::connect(address, kOwnerTimeout, owner_lives));
   TANDEM_TRY(await_old_workers(owner));
   TANDEM_ASSIGN(const PoolRecord pool, settle_pool(owner, config, model));
   InstanceMemory memory{.right = std::move(right),

@@ -2,6 +2,7 @@
 // regions, made by the first server of an owner and taken up by each later one. Part of the composition root.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -32,9 +33,11 @@ struct ModelIdentity {
   PrefixKey hash;
 };
 
-// Waits for the owner, and until the workers of an earlier server are gone: from then on nobody else writes to the
-// pool. FailedPrecondition: the memory that is there is not what `config` asks for, or another server uses it.
+// Waits for the owner as long as `owner_lives`, and until the workers of an earlier server are gone: from then on
+// nobody else writes to the pool. FailedPrecondition: the memory that is there is not what `config` asks for, or
+// another server uses it.
 absl::StatusOr<InstanceMemory> open_instance_memory(const ServerConfig& config, const std::string& address,
-                                                    const ModelIdentity& model);
+                                                    const ModelIdentity& model,
+                                                    const std::function<bool()>& owner_lives);
 
 }  // namespace tandem

@@ -53,7 +53,8 @@ struct OwnerClient::Answer {
   std::vector<RegionInfo> regions;
 };
 
-absl::StatusOr<OwnerClient> OwnerClient::connect(const std::string& address, std::chrono::milliseconds timeout) {
+absl::StatusOr<OwnerClient> OwnerClient::connect(const std::string& address, std::chrono::milliseconds timeout,
+                                                 const std::function<bool()>& may_come) {
   TANDEM_ASSIGN(const owner_wire::Address where, owner_wire::parse_address(address));
   const auto deadline = Clock::now() + std::min(timeout, kLongest);
   while (true) {
@@ -63,9 +64,9 @@ absl::StatusOr<OwnerClient> OwnerClient::connect(const std::string& address, std
       TANDEM_ASSIGN(const int pid, owner_wire::check_peer(socket));
       return OwnerClient(std::move(socket), pid);
     }
-    const bool may_come = errno == ECONNREFUSED || errno == ENOENT || errno == EAGAIN || errno == EINTR;
-    if (!may_come) return errno_status(fmt::format("connect to the owner at {}", address));
-    if (Clock::now() >= deadline) {
+    const bool passes = errno == ECONNREFUSED || errno == ENOENT || errno == EAGAIN || errno == EINTR;
+    if (!passes) return errno_status(fmt::format("connect to the owner at {}", address));
+    if (Clock::now() >= deadline || (may_come && !may_come())) {
       return absl::UnavailableError(
           fmt::format("no owner answered at {} within {} ms; is `tandem owner` running?", address, timeout.count()));
     }

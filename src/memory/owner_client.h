@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -38,8 +39,10 @@ class OwnerClient final {
  public:
   static constexpr std::chrono::milliseconds kAnswerTimeout{10'000};
 
-  // Tries until the owner is up or `timeout` has passed (Unavailable). PermissionDenied: another user listens there.
-  static absl::StatusOr<OwnerClient> connect(const std::string& address, std::chrono::milliseconds timeout);
+  // Tries until the owner is up, or `timeout` has passed or `may_come` says that it never will be (Unavailable).
+  // PermissionDenied: another user listens there.
+  static absl::StatusOr<OwnerClient> connect(const std::string& address, std::chrono::milliseconds timeout,
+                                             const std::function<bool()>& may_come = {});
 
   // The region of that name, made now or by somebody earlier. Waits while another process fills it, at most
   // `timeout`; DeadlineExceeded closes the connection. InvalidArgument: it exists with another size. Unavailable,

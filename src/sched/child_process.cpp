@@ -32,8 +32,7 @@ ChildProcess::~ChildProcess() { end(); }
 void ChildProcess::end() {
   if (pid_ <= 0) return;
   signal(SIGKILL);
-  std::string how;
-  wait(-1, &how);
+  wait(-1);
 }
 
 absl::StatusOr<ChildProcess> ChildProcess::spawn(const std::vector<std::string>& arguments) {
@@ -68,27 +67,31 @@ absl::StatusOr<ChildProcess> ChildProcess::spawn(const std::vector<std::string>&
   return child;
 }
 
+bool ChildProcess::ended() const {
+  pollfd ready{pidfd_.get(), POLLIN, 0};
+  return pid_ > 0 && ::poll(&ready, 1, 0) > 0;
+}
+
 void ChildProcess::signal(int number) const {
   if (pid_ > 0) ::kill(pid_, number);
 }
 
-bool ChildProcess::wait(int timeout_ms, std::string* how) {
-  if (pid_ <= 0) return true;
+std::optional<ProcessEnd> ChildProcess::wait(int timeout_ms) {
+  if (pid_ <= 0) return ProcessEnd{};
   if (pidfd_.valid()) {
     pollfd ready{pidfd_.get(), POLLIN, 0};
-    if (::poll(&ready, 1, timeout_ms) == 0) return false;
+    if (::poll(&ready, 1, timeout_ms) == 0) return std::nullopt;
   }
   int status = 0;
   const pid_t reaped = ::waitpid(pid_, &status, timeout_ms < 0 ? 0 : WNOHANG);
-  if (reaped == 0) return false;
-  if (WIFSIGNALED(status)) {
-    *how = fmt::format("signal {} ({})", WTERMSIG(status), ::strsignal(WTERMSIG(status)));
-  } else {
-    *how = fmt::format("exit code {}", WEXITSTATUS(status));
-  }
+  if (reaped == 0) return std::nullopt;
   pid_ = 0;
   pidfd_ = FileDescriptor();
-  return true;
+  if (WIFSIGNALED(status)) {
+    const int number = WTERMSIG(status);
+    return ProcessEnd{ProcessEnd::Cause::kSignal, fmt::format("signal {} ({})", number, ::strsignal(number))};
+  }
+  return ProcessEnd{ProcessEnd::Cause::kExit, fmt::format("exit code {}", WEXITSTATUS(status))};
 }
 
 }  // namespace tandem

@@ -2,6 +2,8 @@
 // supervisor; each child also asks the kernel to be killed when its parent dies (main.cpp).
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +11,12 @@
 #include "base/handles.h"
 
 namespace tandem {
+
+struct ProcessEnd {
+  enum class Cause : std::uint8_t { kExit, kSignal };
+  Cause cause = Cause::kExit;
+  std::string how;  // "exit code 1", "signal 9 (Killed)"
+};
 
 class ChildProcess final {
  public:
@@ -23,9 +31,10 @@ class ChildProcess final {
   bool running() const { return pid_ > 0; }
   int pid() const { return pid_; }
   int pidfd() const { return pidfd_.get(); }  // readable once the process has ended
+  bool ended() const;  // and is to be reaped with wait()
   void signal(int number) const;
-  // Reaps the process if it has ended within `timeout_ms`; says how: "exit code 1", "signal 9 (Killed)".
-  bool wait(int timeout_ms, std::string* how);
+  // Reaps the process if it has ended within `timeout_ms`; -1: however long that takes.
+  std::optional<ProcessEnd> wait(int timeout_ms);
 
  private:
   void end();

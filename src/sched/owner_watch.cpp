@@ -25,10 +25,9 @@ int OwnerWatch::end_fd() const { return process_.running() ? process_.pidfd() : 
 
 std::optional<std::string> OwnerWatch::ended() {
   const bool closed = client_.closed();
-  std::string how;
   if (process_.running()) {
-    if (process_.wait(closed ? kEndTimeoutMs : 0, &how)) return how;
-    return std::nullopt;
+    const std::optional<ProcessEnd> end = process_.wait(closed ? kEndTimeoutMs : 0);
+    return end ? std::optional(end->how) : std::nullopt;
   }
   if (closed) return "it closed the connection";
   return std::nullopt;

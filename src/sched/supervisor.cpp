@@ -41,6 +41,8 @@ class MappedLanePort final : public LanePort {
 // What a failure may come from, for the end of its message.
 std::string cause(const absl::Status& owner) { return owner.ok() ? "" : fmt::format("; {}", message(owner)); }
 
+std::string owner_ended(std::string_view how) { return fmt::format("the memory owner ended ({})", how); }
+
 }  // namespace
 
 Supervisor::Supervisor(SupervisorOptions options, ChildProcess owner, OwnerClient client, ControlPage& control)
@@ -53,7 +55,12 @@ Supervisor::Supervisor(SupervisorOptions options, ChildProcess owner, OwnerClien
 Supervisor::~Supervisor() { stop(); }
 
 absl::Status Supervisor::launch() {
-  for (std::uint32_t lane = 0; lane < workers_.size(); ++lane) TANDEM_TRY(start_worker(LaneId{lane}));
+  for (std::uint32_t lane = 0; lane < workers_.size(); ++lane) {
+    const absl::Status status = start_worker(LaneId{lane});
+    if (status.ok()) continue;
+    const std::optional<std::string> how = owner_.ended();
+    return how ? absl::InternalError(owner_ended(*how)) : status;
+  }
   return absl::OkStatus();
 }
 
@@ -68,9 +75,12 @@ absl::Status Supervisor::start(Scheduler& scheduler) {
   while (!all_ready()) {
     watch_once(kStartingPollMs);
     if (std::string why = trouble(); !why.empty()) return absl::InternalError(why);
-    // The first start is not retried: what fails now is the configuration, and its message is in the log above.
+    // One that was killed is started again. One that ended by itself is not: what fails in the first start is the
+    // configuration, and its message is in the log above; or the owner ended, which its own end may not show yet.
     for (std::uint32_t lane = 0; lane < workers_.size(); ++lane) {
-      if (workers_[lane].failures > 0) return absl::InternalError(fmt::format("worker {} could not start", lane));
+      if (!workers_[lane].refused) continue;
+      if (const auto how = owner_.ended()) return absl::InternalError(owner_ended(*how));
+      return absl::InternalError(fmt::format("worker {} could not start", lane));
     }
     if (steady_now_us() > deadline_us) return absl::DeadlineExceededError("the workers did not get ready in time");
   }
@@ -125,7 +135,7 @@ void Supervisor::watch_once(int timeout_ms) {
   (void)!::read(wake_event_.get(), &wakes, sizeof(wakes));
 
   if (!trouble().empty()) return;
-  if (const auto how = owner_.ended()) return fail(fmt::format("the memory owner ended ({})", *how));
+  if (const auto how = owner_.ended()) return fail(owner_ended(*how));
   look_for_stopped();
   for (std::uint32_t lane = 0; lane < workers_.size() && trouble().empty(); ++lane) watch_lane(LaneId{lane});
 }
@@ -155,16 +165,16 @@ void Supervisor::watch_lane(LaneId lane) {
   }
   end_superseded(worker);
   for (std::size_t index = 0; index < worker.lives.size();) {
-    std::string how;
     std::unique_lock lock(mutex_);
-    if (!worker.lives[index].process.wait(0, &how)) {
+    const std::optional<ProcessEnd> end = worker.lives[index].process.wait(0);
+    if (!end) {
       ++index;
       continue;
     }
     WorkerLife ended = std::move(worker.lives[index]);
     worker.lives.erase(worker.lives.begin() + static_cast<std::ptrdiff_t>(index));
     lock.unlock();
-    handle_exit(lane, std::move(ended), how);
+    handle_exit(lane, std::move(ended), *end);
   }
 }
 
@@ -217,7 +227,8 @@ void Supervisor::end_superseded(WorkerState& worker) {
   }
 }
 
-void Supervisor::handle_exit(LaneId lane, WorkerLife life, const std::string& how) {
+void Supervisor::handle_exit(LaneId lane, WorkerLife life, const ProcessEnd& end) {
+  const std::string& how = end.how;
   WorkerState& worker = workers_[lane.value];
   (void)mark_closed(life.channel->bytes());
   if (life.ready && !life.superseded_us) scheduler_->lane_down(lane, life.epoch);  // first: requests wait for it
@@ -231,9 +242,11 @@ void Supervisor::handle_exit(LaneId lane, WorkerLife life, const std::string& ho
     ++worker.restarts;
   } else {
     TANDEM_LOG(kError, "worker {} ended before it was ready ({})", lane.value, how);
-    const bool its_own_fault = !replaces && owner_.check().ok();
-    if (its_own_fault && ++worker.failures >= kMaxFailures) {
-      return fail(fmt::format("worker {} failed to start {} times in a row", lane.value, kMaxFailures));
+    const bool counts = !replaces && owner_.check().ok();
+    worker.refused = counts && end.cause == ProcessEnd::Cause::kExit;
+    if (counts && ++worker.failures >= kMaxFailures) {
+      return fail(fmt::format("worker {} failed to start {} times in a row, the last time with {}", lane.value,
+                              kMaxFailures, how));
     }
   }
   worker.retry_at_us = steady_now_us() + kRetryDelayUs * worker.failures;

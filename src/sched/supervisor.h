@@ -80,7 +80,7 @@ class Supervisor final {
   void check_ready(LaneId lane, WorkerLife& life);
   void end_superseded(WorkerState& worker);
   void look_for_stopped();
-  void handle_exit(LaneId lane, WorkerLife life, const std::string& how);
+  void handle_exit(LaneId lane, WorkerLife life, const ProcessEnd& end);
   void advance_replacement();
   void finish_replacement(const absl::Status& status);
   void fail(std::string why);
