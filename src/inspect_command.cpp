@@ -88,10 +88,22 @@ absl::Status add_pool(OwnerClient& owner, const std::vector<RegionInfo>& regions
   return absl::OkStatus();
 }
 
-absl::Status add_lanes(OwnerClient& owner, const std::vector<RegionInfo>& regions, Json& out) {
+// What the running server says of its sequences; without one the numbers are those of a server that is gone.
+Json use_json(const ServerCounters& server) {
+  return {
+      {"reading", {{"sequences", server.reading_sequences.load()}, {"blocks", server.reading_blocks.load()}}},
+      {"generating", {{"sequences", server.generating_sequences.load()}, {"blocks", server.generating_blocks.load()}}},
+      {"waiting_sequences", server.waiting_sequences.load()},
+      {"evictable_blocks", server.evictable_blocks.load()},
+      {"prefix_tokens_asked", server.prefix_tokens_asked.load()},
+      {"prefix_tokens_hit", server.prefix_tokens_hit.load()}};
+}
+
+absl::Status add_control(OwnerClient& owner, const std::vector<RegionInfo>& regions, Json& out) {
   TANDEM_ASSIGN(const auto memory, map_ready(owner, regions, kControlRegion));
   if (!memory) return absl::OkStatus();
   TANDEM_ASSIGN(const ControlPage* control, open_control_page(memory->bytes()));
+  if (!out["server_pid"].is_null()) out["use"] = use_json(control->server);
   for (std::size_t index = 0; index < kMaxLanes; ++index) {
     const LaneCounters& lane = control->lanes[index];
     if (lane.epoch.load() == 0) continue;  // never lived
@@ -111,11 +123,28 @@ absl::StatusOr<Json> inspect(const std::string& address) {
   out["pool"] = nullptr;
   out["blocks"] = nullptr;
   out["fragmentation"] = nullptr;
+  out["use"] = nullptr;
   out["lanes"] = Json::array();
   out["regions"] = regions_json(regions);
   TANDEM_TRY(add_pool(owner, regions, out));
-  TANDEM_TRY(add_lanes(owner, regions, out));
+  TANDEM_TRY(add_control(owner, regions, out));
   return out;
+}
+
+std::string use_text(const Json& use) {
+  const auto number = [](const Json& value) { return value.get<std::uint64_t>(); };
+  std::string text = "in use, a shared block once for each sequence\n";
+  for (const char* phase : {"reading", "generating"}) {
+    text += fmt::format("  {:<10}{:>10} blocks of {} sequences\n", phase, number(use[phase]["blocks"]),
+                        number(use[phase]["sequences"]));
+  }
+  const std::uint64_t asked = number(use["prefix_tokens_asked"]);
+  const std::uint64_t hit = number(use["prefix_tokens_hit"]);
+  return text + fmt::format(
+                    "  {:<10}{:>10} sequences\n  {:<10}{:>10} blocks of the prefix cache\n"
+                    "prefix cache since the server started: {} of {} prompt tokens ({:.1f} %)\n",
+                    "waiting", number(use["waiting_sequences"]), "evictable", number(use["evictable_blocks"]), hit,
+                    asked, asked == 0 ? 0.0 : 100.0 * static_cast<double>(hit) / static_cast<double>(asked));
 }
 
 std::string to_text(const Json& all) {
@@ -142,6 +171,7 @@ std::string to_text(const Json& all) {
                         all["fragmentation"]["num_free_runs"].get<std::uint64_t>(),
                         all["fragmentation"]["longest_free_run"].get<std::uint64_t>());
   }
+  if (!all["use"].is_null()) text += use_text(all["use"]);
   text += fmt::format("\n{:<6}{:>8}{:>14}{:>14}\n", "lane", "life", "issued", "completed");
   for (const Json& lane : all["lanes"]) {
     text += fmt::format("{:<6}{:>8}{:>14}{:>14}\n", lane["lane"].get<int>(), lane["epoch"].get<std::uint64_t>(),

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <new>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -172,6 +173,7 @@ absl::StatusOr<InstanceMemory> open_instance_memory(const ServerConfig& config, 
   TANDEM_ASSIGN(ControlPage * control, open_control_page(memory.control.bytes()));
   // No step runs any more, so that whatever an earlier server had retired may be reused.
   for (LaneCounters& lane : control->lanes) lane.completed_step.store(lane.issued_step.load());
+  new (&control->server) ServerCounters();  // what it counts begins with this server
   TANDEM_TRY(drop_old_channels(memory.owner));
   TANDEM_ASSIGN(memory.ledger, map_region(memory.owner, kLedgerRegion, ledger_bytes(pool.num_blocks),
                                           [&](auto bytes) { return init_ledger(bytes, pool.num_blocks); }));

@@ -9,7 +9,7 @@ namespace tandem {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x54444d4354524c31;
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 
 absl::Status check_memory(std::span<std::byte> memory) {
   if (memory.size() < sizeof(ControlPage)) {

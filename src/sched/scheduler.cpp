@@ -11,6 +11,7 @@
 #include "fmt/core.h"
 #include "memory/prefix_key.h"
 #include "sched/prefix_reuse.h"
+#include "sched/server_counters.h"
 
 namespace tandem {
 namespace {
@@ -303,6 +304,7 @@ void Scheduler::publish_load() {
   metrics_.waiting.set(static_cast<double>(waiting_.size()));
   metrics_.kv_usage.set(usage.total == 0 ? 0.0 : static_cast<double>(used) / usage.total);
   metrics_.cached_blocks.set(usage.published);
+  publish_counters(control_.server, running_, waiting_.size(), usage);
 }
 
 }  // namespace tandem

@@ -9,6 +9,7 @@
 #include "fmt/core.h"
 #include "sched/prefix_reuse.h"
 #include "sched/scheduler.h"
+#include "sched/server_counters.h"
 
 namespace tandem {
 namespace {
@@ -170,6 +171,7 @@ bool Scheduler::admit_to_pool(Sequence& sequence) {
   if (sequence.prefix_root) {
     metrics_.prefix_queries.add(sequence.tokens.size());
     metrics_.prefix_hits.add(sequence.computed);
+    count_prefix(control_.server, sequence);
   }
   if (!std::exchange(sequence.started, true)) listener_.on_start(sequence.request.id, sequence.computed);
   return true;

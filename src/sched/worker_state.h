@@ -33,7 +33,7 @@ struct WorkerState {
   std::uint32_t failures = 0;  // starts in a row that never got ready
   std::uint32_t restarts = 0;
   bool awaits_owner = false;  // the log says that no new one can start yet
-  bool refused = false;       // the last start ended by itself: what it was told is wrong, or this machine
+  bool refused = false;  // the last start ended by itself: what it was told is wrong, or this machine
 };
 
 }  // namespace tandem

@@ -9,6 +9,7 @@ import random
 import shutil
 import signal
 import subprocess
+import threading
 import time
 
 import httpx
@@ -222,7 +223,7 @@ def test_a_path_as_the_address_and_no_owner_there(tmp_path):
 def test_inspect_shows_the_memory(owner):
     wait_until(lambda: owner.inspect().returncode == 0, what="the owner")
     empty = owner.state()
-    assert empty["server_pid"] is None and empty["pool"] is None and empty["regions"] == []
+    assert empty["server_pid"] is None and empty["pool"] is None and empty["regions"] == [] and empty["use"] is None
     with owner.server() as server:
         complete(server)
         wait_until(server.idle, what="an idle server")
@@ -246,3 +247,51 @@ def test_inspect_shows_the_memory(owner):
             assert part in told, told
         assert server.stop() == 0
     assert owner.state()["server_pid"] is None
+
+
+def reader(server, seed):
+    """Has a long new prompt read, in a thread."""
+    thread = threading.Thread(target=complete, args=(server, text(f"read {seed}", 2500), 1))
+    thread.start()
+    return thread
+
+
+def test_inspect_shows_who_uses_the_blocks_and_what_the_prefix_cache_saved(owner):
+    with owner.server() as server, concurrent.futures.ThreadPoolExecutor(1) as clients:
+        for _ in range(2):
+            complete(server)
+        wait_until(server.idle, what="an idle server")
+        state = owner.state()
+        use = state["use"]
+        none = {"sequences": 0, "blocks": 0}
+        assert use["reading"] == none and use["generating"] == none and use["waiting_sequences"] == 0
+        assert use["evictable_blocks"] == state["blocks"]["published"] >= 60
+        assert use["prefix_tokens_asked"] == server.metric("tandem:prefix_cache_queries_total") >= 2000
+        assert use["prefix_tokens_hit"] == server.metric("tandem:prefix_cache_hits_total") > 900
+        told = owner.inspect().stdout
+        for part in ("reading", "generating", "waiting", "evictable",
+                     f"{use['prefix_tokens_hit']} of {use['prefix_tokens_asked']} prompt tokens"):
+            assert part in told, told
+
+        running = clients.submit(complete, server, max_tokens=400)
+        wait_until(lambda: owner.state()["use"]["generating"]["sequences"] == 1, what="a generating sequence")
+        use = owner.state()["use"]
+        if not running.done():
+            assert use["generating"]["blocks"] >= 60 > use["evictable_blocks"], use
+        running.result(timeout=30)
+        server.kill()
+    wait_until(lambda: owner.state()["server_pid"] is None, what="the server's end")
+    assert owner.state()["use"] is None, "nobody's numbers are not shown"
+    with owner.server() as server:
+        use = owner.state()["use"]
+        assert use["prefix_tokens_asked"] == use["prefix_tokens_hit"] == 0, "since the start of this server"
+        assert use["evictable_blocks"] >= 60
+        # A long prompt with nothing cached is seen being read, if one looks at the right moment.
+        seen, rounds = 0, 0
+        while not seen and rounds < 20:
+            running = reader(server, rounds)
+            while running.is_alive():
+                seen = max(seen, owner.state()["use"]["reading"]["blocks"])
+            rounds += 1
+        assert seen >= 100, (seen, rounds)
+        assert server.stop() == 0

@@ -26,6 +26,8 @@ TEST(ControlPage, refuses_memory_that_is_too_small_or_crooked) {
 
 TEST(ControlPage, keeps_every_lane_on_its_own_cache_line) {
   EXPECT_EQ(sizeof(LaneCounters), 64U);
+  EXPECT_EQ(sizeof(ServerCounters), 64U);
+  EXPECT_EQ(offsetof(ControlPage, server) % 64, 0U);
   EXPECT_EQ(offsetof(ControlPage, lanes) % 64, 0U);
   EXPECT_EQ(offsetof(ControlPage, scheduler) % 64, 0U);
 }
