@@ -77,8 +77,7 @@ DType default_kv_dtype(const ModelFile& model) {
 }
 
 std::vector<std::string> worker_arguments(const ServerConfig& config, const std::string& owner_address,
-                                          std::uint32_t num_blocks, LaneId lane, std::uint64_t epoch) {
-  const std::string_view dtype = kv_dtype_word(config.kv_dtype.value_or(DType::kF16));
+                                          const PoolRecord& pool, LaneId lane, std::uint64_t epoch) {
   const std::uint32_t max_rows = config.prefill_chunk_tokens + config.max_running_sequences;
   std::vector<std::string> arguments{"worker",
                                      "--owner-socket",
@@ -92,11 +91,11 @@ std::vector<std::string> worker_arguments(const ServerConfig& config, const std:
                                      "--threads",
                                      std::to_string(config.threads),
                                      "--kv-dtype",
-                                     std::string(dtype),
+                                     std::string(kv_dtype_word(pool.kv_dtype)),
                                      "--block-tokens",
-                                     std::to_string(config.block_tokens),
+                                     std::to_string(pool.block_tokens),
                                      "--num-blocks",
-                                     std::to_string(num_blocks),
+                                     std::to_string(pool.num_blocks),
                                      "--max-rows",
                                      std::to_string(max_rows),
                                      "--parent-pid",
@@ -162,8 +161,8 @@ absl::Status Instance::start_processes(ServerConfig config, const std::string& a
                            [&owner_process] { return !owner_process.ended(); });
   if (!opened.ok()) return with_cause(opened.status(), owner_process);
   InstanceMemory& memory = *opened;
-  config.kv_dtype = memory.pool.kv_dtype;
   const std::uint32_t num_blocks = memory.pool.num_blocks;
+  const auto block_tokens = static_cast<std::uint32_t>(memory.pool.block_tokens);
   const std::uint32_t reserve_blocks = std::min(config.max_running_sequences, num_blocks / 16);
   server_right_ = std::move(memory.right);
   control_memory_ = std::move(memory.control);
@@ -174,14 +173,14 @@ absl::Status Instance::start_processes(ServerConfig config, const std::string& a
   if (config.prefix_cache) pool.prefix_table = {reinterpret_cast<PrefixKey*>(prefix_memory_.data()), num_blocks};
   TANDEM_ASSIGN(pool_, create_kv_pool(ledger_memory_.bytes(), *control, pool));
   if (!config.owner_socket.empty()) {
-    TANDEM_LOG(kInfo, "uses the owner at {}: {} KV blocks, {} of them cached", address, num_blocks,
-               pool_->usage().published);
+    TANDEM_LOG(kInfo, "uses the owner at {}: {} KV blocks of {} tokens in {}, {} of them cached", address, num_blocks,
+               block_tokens, kv_dtype_word(memory.pool.kv_dtype), pool_->usage().published);
   }
 
   SupervisorOptions supervision;
   supervision.num_lanes = config.placement == Placement::kSemi ? 2 : 1;
-  supervision.worker_arguments = [config, address, num_blocks](LaneId lane, std::uint64_t epoch) {
-    return worker_arguments(config, address, num_blocks, lane, epoch);
+  supervision.worker_arguments = [config, address, pool = memory.pool](LaneId lane, std::uint64_t epoch) {
+    return worker_arguments(config, address, pool, lane, epoch);
   };
   supervision.owner_address = address;
   supervision.owner_up =
@@ -203,8 +202,7 @@ absl::Status Instance::start_processes(ServerConfig config, const std::string& a
   scheduling.look_ahead_steps = config.look_ahead_steps;
   // The ring holds all that are under way.
   const std::size_t max_plan_bytes = ChannelSizes{}.plan_ring_bytes / (2 + config.look_ahead_steps);
-  scheduling.plan = {static_cast<std::uint32_t>(config.block_tokens), config.prefill_chunk_tokens,
-                     config.max_running_sequences, max_plan_bytes};
+  scheduling.plan = {block_tokens, config.prefill_chunk_tokens, config.max_running_sequences, max_plan_bytes};
   if (config.prefix_cache) {
     scheduling.prefix_identity =
         fmt::format("{} {} {}", identity_, kv_dtype_word(memory.pool.kv_dtype), backend->info().kernels);
@@ -221,7 +219,7 @@ absl::Status Instance::start_processes(ServerConfig config, const std::string& a
   options.model.root = options.model.id;
   options.model.context_length = context_tokens(config, spec_);
   options.model.created = unix_now_s();
-  options.max_sequence_tokens = (num_blocks - reserve_blocks) * static_cast<std::uint32_t>(config.block_tokens);
+  options.max_sequence_tokens = (num_blocks - reserve_blocks) * block_tokens;
   options.default_ttft_ms = config.default_ttft_ms;
   options.default_tpot_ms = config.default_tpot_ms;
   options.trouble = [this] { return supervisor_->trouble(); };
@@ -237,11 +235,10 @@ absl::Status Instance::start_processes(ServerConfig config, const std::string& a
 
   scheduler_->start();
   TANDEM_TRY(supervisor_->start(*scheduler_));
-  summary_ =
-      fmt::format("placement {}, {} cores, context {} tokens, KV pool {} tokens ({:.2f} GiB)",
-                  config.placement == Placement::kSemi ? "semi" : "fused", num_units, options.model.context_length,
-                  std::uint64_t{num_blocks} * static_cast<std::uint32_t>(config.block_tokens),
-                  static_cast<double>(memory.pool.block_bytes) * num_blocks / (1U << 30U));
+  summary_ = fmt::format("placement {}, {} cores, context {} tokens, KV pool {} tokens ({:.2f} GiB)",
+                         config.placement == Placement::kSemi ? "semi" : "fused", num_units,
+                         options.model.context_length, std::uint64_t{num_blocks} * block_tokens,
+                         static_cast<double>(memory.pool.block_bytes) * num_blocks / (1U << 30U));
   return absl::OkStatus();
 }
 

@@ -32,9 +32,9 @@ absl::StatusOr<std::string> resolve_model_path(const std::string& model);
 // error of an unquantised model.
 DType default_kv_dtype(const ModelFile& model);
 
-// What of the options a worker process has to know, as its command line.
+// What of the options and the pool a worker process has to know, as its command line.
 std::vector<std::string> worker_arguments(const ServerConfig& config, const std::string& owner_address,
-                                          std::uint32_t num_blocks, LaneId lane, std::uint64_t epoch);
+                                          const PoolRecord& pool, LaneId lane, std::uint64_t epoch);
 
 class Instance final {
  public:

@@ -30,25 +30,27 @@ constexpr std::int64_t kWorkersTimeoutUs = 10'000'000;
 constexpr std::chrono::milliseconds kWorkersPoll{2};
 // The pool's default size leaves the rest of the available memory to weights, activations and everybody else.
 constexpr double kDefaultPoolShare = 0.3;
+constexpr std::int32_t kDefaultBlockTokens = 16;
 
-// What the options say, if they say it.
-std::optional<std::uint64_t> asked_num_blocks(const ServerConfig& config, std::uint64_t block_bytes) {
-  const auto block_tokens = static_cast<std::uint64_t>(config.block_tokens);
+// What the options say, if they say it, in blocks of a record.
+std::optional<std::uint64_t> asked_num_blocks(const ServerConfig& config, const PoolRecord& record) {
+  const auto block_tokens = static_cast<std::uint64_t>(record.block_tokens);
   if (config.kv_cache_tokens) return (*config.kv_cache_tokens + block_tokens - 1) / block_tokens;
   if (config.kv_cache_gib) {
-    return static_cast<std::uint64_t>(*config.kv_cache_gib * 1024.0 * 1024.0 * 1024.0) / block_bytes;
+    return static_cast<std::uint64_t>(*config.kv_cache_gib * 1024.0 * 1024.0 * 1024.0) / record.block_bytes;
   }
   return std::nullopt;
 }
 
-absl::StatusOr<std::uint32_t> choose_num_blocks(const ServerConfig& config, std::uint64_t block_bytes,
+absl::StatusOr<std::uint32_t> choose_num_blocks(const ServerConfig& config, const PoolRecord& record,
                                                 std::uint32_t context) {
-  const auto block_tokens = static_cast<std::uint64_t>(config.block_tokens);
+  const auto block_tokens = static_cast<std::uint64_t>(record.block_tokens);
+  const std::uint64_t block_bytes = record.block_bytes;
   const std::uint64_t available = available_memory_bytes();
   const auto budget = static_cast<std::uint64_t>(static_cast<double>(available) * kDefaultPoolShare);
   const std::uint64_t useful =
       std::uint64_t{config.max_running_sequences} * ((context + block_tokens - 1) / block_tokens + 1);
-  const std::uint64_t blocks = asked_num_blocks(config, block_bytes).value_or(std::min(budget / block_bytes, useful));
+  const std::uint64_t blocks = asked_num_blocks(config, record).value_or(std::min(budget / block_bytes, useful));
   if (blocks * block_bytes > available) {
     return absl::ResourceExhaustedError(fmt::format(
         "a KV pool of {:.1f} GiB does not fit the {:.1f} GiB of available memory; give a smaller "
@@ -120,13 +122,13 @@ absl::Status drop_old_channels(OwnerClient& owner) {
 
 absl::StatusOr<PoolRecord> new_pool_record(const ServerConfig& config, const ModelIdentity& model) {
   PoolRecord record;
-  record.block_tokens = config.block_tokens;
+  record.block_tokens = config.block_tokens.value_or(kDefaultBlockTokens);
   record.kv_dtype = config.kv_dtype.value_or(model.default_kv_dtype);
   record.block_bytes =
       static_cast<std::uint64_t>(kv_layout(model.spec, record.kv_dtype, record.block_tokens).block_bytes());
   record.model = model.hash;
   owner_wire::set_field(record.model_path, config.model);
-  TANDEM_ASSIGN(record.num_blocks, choose_num_blocks(config, record.block_bytes, context_tokens(config, model.spec)));
+  TANDEM_ASSIGN(record.num_blocks, choose_num_blocks(config, record, context_tokens(config, model.spec)));
   return record;
 }
 
@@ -142,7 +144,7 @@ absl::StatusOr<PoolRecord> settle_pool(OwnerClient& owner, const ServerConfig& c
                                         .model_path = config.model,
                                         .block_tokens = config.block_tokens,
                                         .kv_dtype = config.kv_dtype,
-                                        .num_blocks = asked_num_blocks(config, record.block_bytes)}));
+                                        .num_blocks = asked_num_blocks(config, record)}));
   return record;
 }
 

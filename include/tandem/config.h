@@ -37,8 +37,9 @@ struct ServerConfig {
   std::vector<std::string> api_keys;            // empty: no authentication
   std::string admin_api_key;                    // empty: any key of api_keys is an administrator's
 
-  // ---- KV pool; at most one of the two sizes is set, neither: what the memory allows
-  std::int32_t block_tokens = 16;
+  // ---- KV pool; at most one of the two sizes is set, neither: what the memory allows. What is absent is taken over
+  // from the memory of a running owner
+  std::optional<std::int32_t> block_tokens;  // absent: 16
   std::optional<std::uint64_t> kv_cache_tokens;
   std::optional<double> kv_cache_gib;
   std::optional<DType> kv_dtype;  // kF16, kBF16, kF32 or kQ8_0; absent: f32 for unquantised weights, else f16

@@ -42,7 +42,9 @@ void add_endpoints(ServerConfig& c, OptionTable& table) {
 }
 
 void add_pool(ServerConfig& c, OptionTable& table) {
-  table.add_integer("block-tokens", c.block_tokens, 8, 128, "tokens per KV block; a power of two");
+  table.add_integer("block-tokens", c.block_tokens, "auto", 8, 128,
+                    "tokens per KV block; a power of two; auto: 16. What of the pool is auto is taken over from the "
+                    "memory of a running owner");
   table.add_integer("kv-cache-tokens", c.kv_cache_tokens, "auto", 1, kMaxTokens,
                     "size of the KV pool in tokens; auto: from the memory that is free");
   table.add_real("kv-cache-gib", c.kv_cache_gib, "auto", 0.001, 65536, "size of the KV pool in GiB instead");
@@ -122,9 +124,9 @@ absl::Status check_server_config(const ServerConfig& config) {
         fmt::format("kv-cache-tokens ({}) and kv-cache-gib ({}) both size the KV pool; set one of them to auto",
                     *config.kv_cache_tokens, *config.kv_cache_gib));
   }
-  if ((config.block_tokens & (config.block_tokens - 1)) != 0) {
+  if (config.block_tokens && (*config.block_tokens & (*config.block_tokens - 1)) != 0) {
     return absl::InvalidArgumentError(
-        fmt::format("block-tokens: {} is not a power of two; write 8, 16, 32, 64 or 128", config.block_tokens));
+        fmt::format("block-tokens: {} is not a power of two; write 8, 16, 32, 64 or 128", *config.block_tokens));
   }
   if (config.host.empty()) return absl::InvalidArgumentError("host: is empty; write an address such as 127.0.0.1");
   for (std::size_t i = 0; i < config.api_keys.size(); ++i) {

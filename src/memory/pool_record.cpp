@@ -17,18 +17,19 @@ absl::StatusOr<PoolRecord> read_pool_record(std::span<const std::byte> region) {
 }
 
 absl::Status check_pool_record(const PoolRecord& record, const PoolDemand& demand) {
-  constexpr char kRemedy[] = "; change that, or start another owner";
+  constexpr char kRemedy[] = "; leave it out to use what is there, or start another owner";
   if (record.model != demand.model) {
     const bool same_path = demand.model_path == record.model_path;
     return absl::FailedPreconditionError(
         same_path ? fmt::format("the owner holds {} as it was before the file changed; start another owner to load it",
                                 demand.model_path)
-                  : fmt::format("the owner holds the weights of {}, the model asked for is {}{}", record.model_path,
-                                demand.model_path, kRemedy));
+                  : fmt::format("the owner holds the weights of {}, the model asked for is {}; serve that one, or "
+                                "start another owner",
+                                record.model_path, demand.model_path));
   }
-  if (record.block_tokens != demand.block_tokens) {
+  if (demand.block_tokens && record.block_tokens != *demand.block_tokens) {
     return absl::FailedPreconditionError(fmt::format("the owner's KV blocks have {} tokens, block-tokens is {}{}",
-                                                     record.block_tokens, demand.block_tokens, kRemedy));
+                                                     record.block_tokens, *demand.block_tokens, kRemedy));
   }
   if (demand.kv_dtype && record.kv_dtype != *demand.kv_dtype) {
     return absl::FailedPreconditionError(fmt::format("the owner's KV blocks are {}, kv-dtype is {}{}",

@@ -34,7 +34,7 @@ absl::StatusOr<PoolRecord> read_pool_record(std::span<const std::byte> region);
 struct PoolDemand {
   PrefixKey model;
   std::string model_path;
-  std::int32_t block_tokens = 0;
+  std::optional<std::int32_t> block_tokens;
   std::optional<DType> kv_dtype;
   std::optional<std::uint64_t> num_blocks;
 };

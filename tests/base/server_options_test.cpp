@@ -58,6 +58,7 @@ TEST(ServerOptions, the_pool_is_sized_once) {
 
 TEST(ServerOptions, blocks_are_powers_of_two) {
   ServerConfig config;
+  EXPECT_TRUE(check_server_config(config).ok());
   config.block_tokens = 24;
   EXPECT_FALSE(check_server_config(config).ok());
   config.block_tokens = 32;

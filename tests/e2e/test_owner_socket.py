@@ -166,7 +166,7 @@ def test_memory_made_for_something_else_is_refused_with_both_values(owner, tmp_p
         want, _ = complete(server)
         server.kill()
     why = refused(owner, "--block-tokens", "32")
-    assert "have 16 tokens, block-tokens is 32" in why
+    assert "have 16 tokens, block-tokens is 32; leave it out to use what is there, or start another owner" in why
     assert "has 1024 blocks (16384 tokens), the size asked for is 512" in refused(owner, "--kv-cache-tokens", "8192")
     assert "are f16, kv-dtype is q8_0" in refused(owner, "--kv-dtype", "q8_0")
     # The same layout, size and time, other weights: a fine-tune that was unpacked from an archive.
@@ -187,6 +187,31 @@ def test_memory_made_for_something_else_is_refused_with_both_values(owner, tmp_p
         assert got == want and cached > 900
         assert "loading weights" not in server.read(server.log)
         assert server.stop() == 0
+
+
+def test_what_is_not_set_is_taken_over_from_the_memory_that_is_there(owner, tmp_path):
+    made = ("--block-tokens", "32", "--kv-dtype", "q8_0")
+    with owner.server(*made) as server:
+        want, _ = complete(server)
+        assert server.stop() == 0
+    told = "512 KV blocks of 32 tokens in q8_0"
+    size = 512 * owner.state()["pool"]["block_bytes"] / (1 << 30)
+    file = tmp_path / "tandem.yaml"
+    file.write_text("block-tokens: auto\nkv-dtype: auto\nkv-cache-tokens: auto\n")
+    # Nothing, each of them, all of them, and a size in other words: in tokens that fill half a block, in GiB.
+    for flags in ([], ["--config", str(file)], ["--block-tokens", "32"], ["--kv-dtype", "q8_0"], [*made, *FLAGS],
+                  ["--kv-cache-tokens", "16370"], ["--kv-cache-gib", f"{size + 1e-7:.9f}"]):
+        with Server("--owner-socket", owner.address, *flags) as server:
+            assert told in server.read(server.log), server.read(server.log)
+            got, cached = complete(server)
+            assert got == want and cached > 900, flags
+            assert server.stop() == 0
+    file.write_text("block-tokens: 16\n")
+    assert "have 32 tokens, block-tokens is 16" in refused(owner, "--config", str(file))
+    assert "have 32 tokens, block-tokens is 16" in refused(owner, "--block-tokens", "16")
+    assert "are q8_0, kv-dtype is f16" in refused(owner, "--kv-dtype", "f16")
+    for flags in (["--kv-cache-tokens", "16320"], ["--kv-cache-gib", "0.05"]):
+        assert "has 512 blocks (16384 tokens), the size asked for is " in refused(owner, *flags)
 
 
 def test_the_owners_death_ends_the_instance_with_errors(owner):

@@ -22,7 +22,7 @@ PoolRecord some_record() {
 }
 
 PoolDemand some_demand() {
-  return {.model = {1, 2}, .model_path = "one.gguf", .block_tokens = 16, .kv_dtype = {}, .num_blocks = {}};
+  return {.model = {1, 2}, .model_path = "one.gguf", .block_tokens = {}, .kv_dtype = {}, .num_blocks = {}};
 }
 
 void expect_refused(const PoolDemand& demand, std::initializer_list<std::string_view> parts) {
@@ -48,6 +48,7 @@ TEST(PoolRecord, is_read_back_from_a_region_of_its_size) {
 TEST(PoolRecord, gives_what_is_not_asked_for) {
   EXPECT_TRUE(check_pool_record(some_record(), some_demand()).ok());
   PoolDemand demand = some_demand();
+  demand.block_tokens = 16;
   demand.kv_dtype = DType::kQ8_0;
   demand.num_blocks = 64;
   demand.model_path = "elsewhere/one.gguf";
@@ -62,10 +63,10 @@ TEST(PoolRecord, refuses_other_demands_and_names_both_values) {
   expect_refused(demand, {"one.gguf", "two.gguf"});
   demand = some_demand();
   demand.block_tokens = 32;
-  expect_refused(demand, {"16", "32"});
+  expect_refused(demand, {"16 tokens", "block-tokens is 32", "leave it out", "another owner"});
   demand = some_demand();
   demand.kv_dtype = DType::kBF16;
-  expect_refused(demand, {"q8_0", "bf16"});
+  expect_refused(demand, {"q8_0", "kv-dtype is bf16", "leave it out"});
   demand = some_demand();
   demand.num_blocks = std::uint64_t{1} << 40;
   expect_refused(demand, {"64 blocks", "1099511627776"});
