@@ -8,6 +8,8 @@ namespace tandem {
 // Stopped by a signal or by a debugger, at this moment. False also when nothing is known: the process has ended, /proc
 // is missing or of another pid namespace.
 bool is_stopped(int pid);
+// By a debugger: somebody is looking at it.
+bool is_traced(int pid);
 
 // Tells a process that stays stopped from one that was for a moment. Counts looks, not time: a process that was itself
 // stopped meanwhile, as when Ctrl-Z stops a whole group, has seen nothing and would judge by its own absence.

@@ -141,16 +141,16 @@ void Supervisor::watch_once(int timeout_ms) {
 }
 
 // A worker that somebody stopped is one that hangs, and known to long before its heartbeat is missed. When it has ended
-// its sequences go on elsewhere.
+// its sequences go on elsewhere. One that a debugger holds is left to the heartbeat: who looks at it would lose it.
 void Supervisor::look_for_stopped() {
   if (steady_now_us() < next_look_us_) return;
   next_look_us_ = steady_now_us() + StopDetector::kLookEveryUs;
   owner_.look();
   for (std::uint32_t lane = 0; lane < workers_.size(); ++lane) {
     for (WorkerLife& life : workers_[lane].lives) {
-      if (!life.stop.look(life.process.pid())) continue;
-      TANDEM_LOG(kWarning, "worker {}, pid {}, is stopped, by a signal or a debugger; it is killed and replaced", lane,
-                 life.process.pid());
+      const int pid = life.process.pid();
+      if (!life.stop.look(pid) || is_traced(pid)) continue;
+      TANDEM_LOG(kWarning, "worker {}, pid {}, is stopped; it is killed and replaced", lane, pid);
       const std::lock_guard lock(mutex_);
       life.process.signal(SIGKILL);
     }

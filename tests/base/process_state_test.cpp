@@ -46,6 +46,7 @@ TEST(ProcessState, a_stopped_process_is_seen_and_one_that_goes_on_too) {
   const Sleeper child;
   EXPECT_FALSE(is_stopped(child.pid()));
   EXPECT_TRUE(child.comes_to(SIGSTOP, true));
+  EXPECT_FALSE(is_traced(child.pid()));
   EXPECT_TRUE(child.comes_to(SIGCONT, false));
 }
 
@@ -55,6 +56,7 @@ TEST(ProcessState, a_debugger_stops_as_a_signal_does) {
   ASSERT_EQ(::ptrace(PTRACE_INTERRUPT, child.pid(), nullptr, nullptr), 0);
   ASSERT_EQ(::waitpid(child.pid(), nullptr, 0), child.pid());
   EXPECT_TRUE(is_stopped(child.pid()));
+  EXPECT_TRUE(is_traced(child.pid()));
   ASSERT_EQ(::ptrace(PTRACE_CONT, child.pid(), nullptr, nullptr), 0);
   EXPECT_TRUE(child.comes_to(0, false));
 }
