@@ -275,7 +275,8 @@ void Scheduler::handle_lane_down(LaneId id, std::uint64_t epoch) {
 }
 
 void Scheduler::finish(Sequence& sequence, FinishReason reason, const absl::Status& status) {
-  std::erase(waiting_, &sequence);
+  // Not the list's size: what is still in the inbox counts too.
+  if (std::erase(waiting_, &sequence) > 0) queued_.fetch_sub(1, std::memory_order_relaxed);
   std::erase(running_, &sequence);
   // Its lane may still read and write its blocks, which are not reused before its steps are over; their results have
   // no more use.
@@ -285,7 +286,6 @@ void Scheduler::finish(Sequence& sequence, FinishReason reason, const absl::Stat
       if (item != step.items.end()) item->sequence = nullptr;
     }
   }
-  queued_.store(static_cast<std::uint32_t>(waiting_.size()), std::memory_order_relaxed);
   const SequenceId id = sequence.request.id;
   const auto node = sequences_.extract(id.value);  // its lease retires the blocks when node ends
   listener_.on_finish(id, reason, status);

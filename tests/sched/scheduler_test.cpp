@@ -204,6 +204,30 @@ TEST(Scheduler, a_full_queue_refuses_and_stop_ends_everything_with_its_status) {
   EXPECT_EQ(rig.scheduler->submit({Rig::request(999, 5, 1)}).code(), absl::StatusCode::kUnavailable);
 }
 
+// Some are submitted just while others end: the count of those that wait must survive it.
+TEST_P(BothPlacements, a_queue_with_room_refuses_nobody) {
+  constexpr std::uint64_t kThreads = 8;
+  constexpr std::uint64_t kTurns = 60;
+  constexpr std::uint64_t kBurst = 4;
+  Rig rig(400, GetParam(), 64);
+  std::vector<std::thread> threads;
+  for (std::uint64_t thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&rig, thread] {
+      for (std::uint64_t turn = 0; turn < kTurns; ++turn) {
+        const std::uint64_t first = (thread * kTurns + turn) * kBurst + 1;
+        for (std::uint64_t id = first; id < first + kBurst; ++id) {
+          EXPECT_TRUE(rig.scheduler->submit({Rig::request(id, 1, 1 + id % 3)}).ok());
+        }
+        for (std::uint64_t id = first; id < first + kBurst; ++id) {
+          EXPECT_TRUE(rig.collector.wait([id](auto& outcomes) { return outcomes[id].finished; }));
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(drained(rig));
+}
+
 TEST(Scheduler, a_short_prompt_passes_a_long_one) {
   Rig rig(400);
   rig.lanes[0]->step_time = std::chrono::milliseconds(5);
