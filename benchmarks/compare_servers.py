@@ -8,63 +8,28 @@ first word. Decode: (tokens - 1) / (last - first token) of one stream; with N st
 Prints medians (least, most) as a Markdown table with the ratio to the last server.
 """
 import argparse
-import json
-import random
 import statistics
-import threading
-import time
-import urllib.request
 
-WORDS = "time year people way day man thing woman life child world school state family student group country problem".split()
-
-
-def prompt(tokens):
-    """About that many tokens: each word is one in the usual vocabularies."""
-    return " ".join([f"{random.getrandbits(32):x}"] + random.choices(WORDS, k=tokens - 8))
-
-
-def stream(url, body):
-    """Times of the text events, and the usage."""
-    body = {"stream": True, "stream_options": {"include_usage": True}, "temperature": 0, "ignore_eos": True,
-            "cache_prompt": False, **body}
-    request = urllib.request.Request(
-        url + "/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
-    )
-    start, times, usage = time.perf_counter(), [], None
-    with urllib.request.urlopen(request, timeout=600) as reply:
-        for line in reply:
-            if not line.startswith(b"data: {"):
-                continue
-            event = json.loads(line[6:])
-            if event.get("choices") and event["choices"][0].get("text"):
-                times.append(time.perf_counter())
-            usage = event.get("usage") or usage
-    return start, times, usage
+import serving
 
 
 def prefill(url, tokens):
-    start, times, usage = stream(url, {"prompt": prompt(tokens), "max_tokens": 2})
-    return usage["prompt_tokens"] / (times[0] - start)
+    stream = serving.Stream(url, {"prompt": serving.prompt(tokens), "max_tokens": 2}).read()
+    return stream.prompt_tokens / stream.ttft_s
 
 
 def decode(url, streams, tokens, depth=8):
-    results = [None] * streams
+    def one():
+        return serving.Stream(url, {"prompt": serving.prompt(max(depth, 9)), "max_tokens": tokens}).read()
 
-    def one(index):
-        results[index] = stream(url, {"prompt": prompt(max(depth, 9)), "max_tokens": tokens})
-
-    threads = [threading.Thread(target=one, args=(i,)) for i in range(streams)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    results = serving.at_once([one] * streams)
     # While every stream runs: from the last first token to the first last one. Tokens are counted by their share of the
     # stream's events, since an event may carry the text of more than one.
-    begin, end = max(r[1][0] for r in results), min(r[1][-1] for r in results)
+    begin, end = max(r.times[0] for r in results), min(r.times[-1] for r in results)
     total = 0.0
-    for _, times, usage in results:
-        per_event = (usage["completion_tokens"] - 1) / max(len(times) - 1, 1)
-        total += per_event * sum(begin < t <= end for t in times)
+    for result in results:
+        per_event = (result.usage["completion_tokens"] - 1) / max(len(result.times) - 1, 1)
+        total += per_event * sum(begin < t <= end for t in result.times)
     return total / (end - begin)
 
 

@@ -8,67 +8,16 @@ Rounds alternate between the servers; each start gets a free port and is ended a
 the file cache and does not count. Prints medians (least, most) in ms as a Markdown table with the ratio to the last server.
 """
 import argparse
-import http.client
-import json
-import shlex
-import socket
 import statistics
-import subprocess
-import time
 
-DEADLINE_S = 60
-POLL_S = 0.002
-BODY = json.dumps({"prompt": "Once upon a time", "max_tokens": 4, "temperature": 0, "stream": True, "ignore_eos": True})
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def healthy(port):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
-    try:
-        connection.request("GET", "/health")
-        return connection.getresponse().status == 200
-    except OSError:
-        return False
-    finally:
-        connection.close()
-
-
-def wait_for_text(port):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
-    connection.request("POST", "/v1/completions", BODY, {"Content-Type": "application/json"})
-    for line in connection.getresponse():
-        if line.startswith(b"data: {") and json.loads(line[6:])["choices"][0].get("text"):
-            connection.close()
-            return
-    raise RuntimeError("the stream ended without text")
+import serving
 
 
 def start_once(command):
     """Milliseconds until healthy and until the first token."""
-    port = free_port()
-    arguments = [part.replace("{port}", str(port)) for part in shlex.split(command)]
-    start = time.perf_counter()
-    server = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        while not healthy(port):
-            if server.poll() is not None or time.perf_counter() - start > DEADLINE_S:
-                raise RuntimeError(f"{arguments[0]} did not become healthy")
-            time.sleep(POLL_S)
-        up = time.perf_counter()
-        wait_for_text(port)
-        return (up - start) * 1e3, (time.perf_counter() - start) * 1e3
-    finally:
-        server.terminate()
-        try:
-            server.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
+    with serving.Server(command) as server:
+        stream = serving.Stream(server.url, {"prompt": "Once upon a time", "max_tokens": 4}).read()
+        return (server.up - server.start) * 1e3, (stream.times[0] - server.start) * 1e3
 
 
 def main():
