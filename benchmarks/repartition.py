@@ -14,15 +14,12 @@ import http.client
 import json
 import pathlib
 import selectors
-import shlex
 import socket
-import subprocess
 import threading
 import time
 
-from startup import free_port, healthy
+import serving
 
-DEADLINE_S = 60
 PAUSE_S = 0.25  # undisturbed decoding after each replacement
 TOKENS = 1200  # of one completion, short of the context of small models
 
@@ -76,7 +73,7 @@ def workers(parent, lane):
 
 
 def replace(port, lane):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=serving.DEADLINE_S)
     connection.request("POST", "/v1/admin/placement", json.dumps({"replace": [lane]}),
                        {"Content-Type": "application/json"})
     reply = connection.getresponse()
@@ -88,49 +85,34 @@ def replace(port, lane):
 
 def measure(command, lane, options):
     """The windows of the replacements (asked for, answered, old process gone) and the gaps (begin, end)."""
-    port = free_port()
-    server = subprocess.Popen([part.replace("{port}", str(port)) for part in shlex.split(command)],
-                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        deadline = time.monotonic() + DEADLINE_S
-        while not healthy(port):
-            if server.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"{command} did not become healthy")
-            time.sleep(0.01)
+    with serving.Server(command) as server:
         lane_idx = {"prefill": 0, "decode": 1, "fused": 0}[lane]
-        streams = Streams(port, options.streams)
+        streams = Streams(server.port, options.streams)
         streams.start()
         time.sleep(4 * PAUSE_S)
         streams.gaps.clear()
         windows = []
         for _ in range(options.replacements):
             time.sleep(PAUSE_S)
-            old = workers(server.pid, lane_idx)
+            old = workers(server.process.pid, lane_idx)
             begin = time.monotonic()
-            replace(port, lane)
+            replace(server.port, lane)
             answered = time.monotonic()
-            while old & workers(server.pid, lane_idx):
+            while old & workers(server.process.pid, lane_idx):
                 time.sleep(0.005)
             windows.append((begin, answered, time.monotonic()))
         time.sleep(PAUSE_S)
         streams.stop = True
         streams.join()
         return windows, list(streams.gaps)
-    finally:
-        server.terminate()
-        server.wait()
 
 
 def touches(gap, windows):
     return any(gap[0] < end and gap[1] > begin for begin, _, end in windows)
 
 
-def quantile(values, share):
-    return sorted(values)[min(int(share * len(values)), len(values) - 1)]
-
-
 def row(name, gaps, step):
-    cells = [f"{quantile(gaps, q):.1f}" for q in (0.5, 0.99, 1)] + [f"{max(gaps) / step:.1f}"]
+    cells = [f"{serving.percentile(gaps, percent):.1f}" for percent in (50, 99, 100)] + [f"{max(gaps) / step:.1f}"]
     cells += [f"{sum(gap > k * step for gap in gaps)}" for k in (2, 4)]
     return f"| {name} | {len(gaps)} | " + " | ".join(cells) + " |"
 
@@ -154,11 +136,11 @@ def main():
                 (during if touches(gap, windows) else rest).append(1000 * (gap[1] - gap[0]))
     print("| token gaps, ms | gaps | p50 | p99 | max | max, in steps | above 2 steps | above 4 |\n|---|---|---|---|---|---|---|---|")
     for name, (rest, during, took) in results.items():
-        step = quantile(rest, 0.5)
+        step = serving.percentile(rest, 50)
         print(row(f"{name}, undisturbed", rest, step))
         print(row(f"{name}, {len(took)} replacements", during, step))
     for name, (_, _, took) in results.items():
-        print(f"{name}: a replacement takes {quantile(took, 0.5):.0f} ms ({min(took):.0f} to {max(took):.0f})")
+        print(f"{name}: a replacement takes {serving.percentile(took, 50):.0f} ms ({min(took):.0f} to {max(took):.0f})")
 
 
 if __name__ == "__main__":

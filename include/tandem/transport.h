@@ -18,9 +18,6 @@
 
 namespace tandem {
 
-// Plans sent to a lane whose results are not read yet, at most, besides the one it runs.
-inline constexpr std::uint32_t kMaxLookAhead = 8;
-
 // A run of elements in one of the plan's flat lists.
 struct Run {
   std::uint32_t begin = 0;

@@ -21,6 +21,7 @@ using BlockId = Id<struct BlockTag, std::uint32_t>;        // index into the KV 
 using LaneId = Id<struct LaneTag, std::uint32_t>;          // index into the control page
 
 inline constexpr std::size_t kMaxLanes = 8;
+inline constexpr std::uint32_t kMaxLookAhead = 8;  // steps a lane is given before the result of the one before is read
 inline constexpr std::size_t kMaxTopLogprobs = 20;  // alternatives per token, as in OpenAI's API
 
 // Element types of weights, activations and KV. Quantised ones are GGUF's blocks of 32 values, or of 256 for k...K.

@@ -60,10 +60,12 @@ absl::Status LocalEngine::check(const Request& request, const std::vector<TokenI
   if (prompt.empty()) return request_error("the prompt has no tokens", param);
   const std::uint32_t limit = std::min(options_.model.context_length, options_.max_sequence_tokens);
   if (prompt.size() >= limit) {
+    const std::string held = limit == options_.model.context_length
+                                 ? fmt::format("This model's maximum context length is {} tokens.", limit)
+                                 : fmt::format("This server's KV pool holds {} tokens of one request.", limit);
     return request_error(
-        fmt::format("This model's maximum context length is {} tokens. However, your prompt has {} tokens "
-                    "and leaves no room for an answer. Please shorten it.",
-                    limit, prompt.size()),
+        fmt::format("{} However, your prompt has {} tokens and leaves no room for an answer. Please shorten it.", held,
+                    prompt.size()),
         param, "context_length_exceeded");
   }
   for (const auto& [token, bias] : request.sampling.logit_bias) {

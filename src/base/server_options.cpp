@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "fmt/core.h"
-#include "tandem/transport.h"
+#include "tandem/types.h"
 
 namespace tandem {
 namespace {

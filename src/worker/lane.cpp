@@ -4,8 +4,8 @@
 #include <chrono>
 
 #include "base/status.h"
-#include "base/token_counts.h"
 #include "fmt/core.h"
+#include "ipc/token_counts.h"
 
 namespace tandem {
 namespace {

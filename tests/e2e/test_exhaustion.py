@@ -85,7 +85,8 @@ def test_mixed_streams_beyond_the_pool_all_get_their_answer(alone, placement, pe
         for reply in refused.result():
             assert reply.status_code == 400
             error = reply.json()["error"]
-            assert error["code"] == "context_length_exceeded" and "shorten" in error["message"], error
+            assert error["code"] == "context_length_exceeded", error
+            assert "KV pool holds" in error["message"] and "shorten" in error["message"], error
         assert refused.result(), "it was asked while the load ran"
 
         wait_until(server.idle, what="an empty pool")

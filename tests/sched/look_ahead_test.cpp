@@ -93,18 +93,19 @@ TEST_P(LookAhead, a_cancelled_sequence_ends_at_once_and_its_blocks_after_its_ste
 }
 
 TEST_P(LookAhead, a_death_with_steps_under_way_loses_no_token) {
-  constexpr auto kStep = std::chrono::milliseconds(1);
-  decode_lane().step_time = kStep;
+  constexpr std::uint64_t kSteps = 15;  // of a life
+  constexpr std::uint64_t kDeaths = 3;
+  decode_lane().die_in_step(kSteps);
   for (std::uint64_t id = 1; id <= 6; ++id) submit(Rig::request(id, 4 + id, 80));
-  for (std::size_t death = 1; death <= 3; ++death) {
-    ASSERT_TRUE(rig.collector.wait([death](auto& outcomes) { return outcomes[1].tokens.size() >= 15 * death; }));
-    const LaneId lane{static_cast<std::uint32_t>(rig.lanes.size()) - 1};
-    decode_lane().die_in_next_step();
-    for (int i = 0; i < 5000 && !decode_lane().dead(); ++i) std::this_thread::sleep_for(kStep);
+  for (std::uint64_t death = 1; death <= kDeaths; ++death) {
+    for (int i = 0; i < 5000 && !decode_lane().dead(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     ASSERT_TRUE(decode_lane().dead());
-    rig.scheduler->lane_down(lane);
-    rig.start_lane(lane);
-    decode_lane().step_time = kStep;
+    const LaneId lane{static_cast<std::uint32_t>(rig.lanes.size()) - 1};
+    test::FakeLane& next = rig.make_lane(lane);
+    if (death < kDeaths) next.die_in_step(kSteps);
+    // In this order, so that the other lane has no time to do it all.
+    rig.scheduler->lane_up(lane, next.port(), death);
+    rig.scheduler->lane_down(lane, death - 1);
   }
   expect_all_as_alone();
 }

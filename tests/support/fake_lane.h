@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <thread>
 #include <vector>
 
@@ -16,7 +17,7 @@
 
 namespace tandem::test {
 
-// Runs over a channel in heap memory until it is dropped or `die` is set: then it stops between writing its KV and
+// Runs over a channel in heap memory until it is dropped or is to die: then it stops between writing its KV and
 // answering, as a killed worker may.
 class FakeLane {
  public:
@@ -33,7 +34,8 @@ class FakeLane {
   }
 
   std::unique_ptr<LanePort> port() { return *make_lane_port(bytes()); }
-  void die_in_next_step() { die_ = true; }
+  void die_in_step(std::uint64_t step) { dies_in_step_ = step; }  // counted from 1; one that is over: the next
+  void die_in_next_step() { die_in_step(0); }
   bool dead() const { return dead_; }
   std::uint64_t steps() const { return steps_; }
   std::uint64_t steps_ahead() const { return steps_ahead_; }
@@ -63,7 +65,7 @@ class FakeLane {
       ++steps_;
       if (std::ranges::any_of(plan.items, [](const PlanItem& item) { return item.unknown_tokens > 0; })) ++steps_ahead_;
       largest_step_ = std::max<std::uint32_t>(largest_step_, static_cast<std::uint32_t>(plan.tokens.size()));
-      if (die_) break;
+      if (steps_ >= dies_in_step_) break;
       control_.lanes[lane_.value].completed_step.store(plan.step, std::memory_order_release);
       if (!port->send(result).ok()) break;
     }
@@ -74,7 +76,8 @@ class FakeLane {
   LaneId lane_;
   std::vector<Line> memory_;
   FakeSteps fake_steps_;
-  std::atomic<bool> stop_{false}, die_{false}, dead_{false};
+  std::atomic<bool> stop_{false}, dead_{false};
+  std::atomic<std::uint64_t> dies_in_step_{std::numeric_limits<std::uint64_t>::max()};
   std::atomic<std::uint64_t> steps_{0}, steps_ahead_{0};
   std::atomic<std::uint32_t> largest_step_{0};
   std::thread thread_;

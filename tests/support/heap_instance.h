@@ -33,10 +33,14 @@ class HeapInstance {
     pool = *create_kv_pool(span(ledger_memory_), *control, {kSchedulerHolder, 1, names_});
   }
 
-  void start_lane(LaneId lane, Scheduler& scheduler) {
+  // The lane's next life, which serves once the scheduler has its port. The memory of the one before stays, since the
+  // scheduler may still look there.
+  FakeLane& make_lane(LaneId lane) {
+    if (lanes[lane.value]) ended_.push_back(std::move(lanes[lane.value]));
     lanes[lane.value] = std::make_unique<FakeLane>(kv, *control, lane);
-    scheduler.lane_up(lane, lanes[lane.value]->port());
+    return *lanes[lane.value];
   }
+  void start_lane(LaneId lane, Scheduler& scheduler) { scheduler.lane_up(lane, make_lane(lane).port()); }
 
   // What the ledger's words say.
   KvPoolUsage ledger_usage() { return read_kv_usage(std::as_bytes(std::span(ledger_memory_))).value(); }
@@ -46,6 +50,9 @@ class HeapInstance {
   ControlPage* control = nullptr;
   std::unique_ptr<LedgerPool> pool;
   std::vector<std::unique_ptr<FakeLane>> lanes;
+
+ private:
+  std::vector<std::unique_ptr<FakeLane>> ended_;
 };
 
 }  // namespace tandem::test

@@ -3,8 +3,8 @@
 
 #include <numeric>
 
-#include "base/token_counts.h"
 #include "gtest/gtest.h"
+#include "ipc/token_counts.h"
 #include "worker/tiny_lane.h"
 
 namespace tandem {

@@ -1,4 +1,4 @@
-// Counts of a sequence's tokens for the sampling penalties, kept in order of token.
+// The counts of a sequence's tokens as plans carry them for the sampling penalties: in order of token.
 #pragma once
 
 #include <cstddef>

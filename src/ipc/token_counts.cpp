@@ -1,4 +1,4 @@
-#include "base/token_counts.h"
+#include "ipc/token_counts.h"
 
 #include <algorithm>
 
