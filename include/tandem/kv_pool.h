@@ -23,6 +23,9 @@ struct PrefixKey {
   friend constexpr bool operator==(const PrefixKey&, const PrefixKey&) = default;
 };
 
+// Whether a step that is under way may still use the blocks of a lease that ends.
+enum class LeaseEnd : std::uint8_t { kInUse, kOutOfUse };
+
 // A sequence's hold on blocks, in order of position. Move-only; dropping it retires the blocks: they are
 // reused only when every lane that could still read them has completed a later step.
 class KvLease final {
@@ -37,6 +40,8 @@ class KvLease final {
   std::uint32_t num_cached() const { return num_cached_; }
   // Takes n more blocks or, with ResourceExhausted, changes nothing.
   absl::Status grow(std::uint32_t n, Phase phase);
+  // Drops it when no step under way names its blocks: those that are not the cache's are free at once.
+  void end();
 
  private:
   friend class KvPool;
@@ -76,8 +81,8 @@ class KvPool {
  protected:
   friend class KvLease;
   virtual absl::Status take(SequenceId sequence, std::uint32_t n, Phase phase, std::vector<BlockId>& into) = 0;
-  // The end of a lease: its first num_cached blocks stay with the cache, the others are retired.
-  virtual void give_back(std::span<const BlockId> blocks, std::uint32_t num_cached) = 0;
+  // The end of a lease: its first num_cached blocks stay with the cache, the others are retired or, out of use, free.
+  virtual void give_back(std::span<const BlockId> blocks, std::uint32_t num_cached, LeaseEnd end) = 0;
   static KvLease make_lease(KvPool& pool, SequenceId sequence, std::vector<BlockId> blocks,
                             std::uint32_t num_cached = 0);
   // What publish() changes.

@@ -10,16 +10,13 @@
 namespace tandem {
 namespace {
 
-// The last step issued to each lane when a block was retired.
-using Stamp = std::array<std::uint64_t, kMaxLanes>;
-
-Stamp stamp_now(const ControlPage& control) {
-  Stamp stamp;
+std::array<std::uint64_t, kMaxLanes> stamp_now(const ControlPage& control) {
+  std::array<std::uint64_t, kMaxLanes> stamp;
   for (std::size_t i = 0; i < kMaxLanes; ++i) stamp[i] = control.lanes[i].issued_step.load(std::memory_order_acquire);
   return stamp;
 }
 
-bool passed(const Stamp& stamp, const ControlPage& control) {
+bool passed(const std::array<std::uint64_t, kMaxLanes>& stamp, const ControlPage& control) {
   for (std::size_t i = 0; i < kMaxLanes; ++i) {
     if (control.lanes[i].completed_step.load(std::memory_order_acquire) < stamp[i]) return false;
   }
@@ -38,7 +35,7 @@ KvLease::KvLease(KvLease&& other) noexcept
 
 KvLease& KvLease::operator=(KvLease&& other) noexcept {
   if (this != &other) {
-    if (pool_ != nullptr) pool_->give_back(blocks_, num_cached_);
+    if (pool_ != nullptr) pool_->give_back(blocks_, num_cached_, LeaseEnd::kInUse);
     pool_ = std::exchange(other.pool_, nullptr);
     sequence_ = other.sequence_;
     blocks_ = std::exchange(other.blocks_, {});
@@ -48,7 +45,13 @@ KvLease& KvLease::operator=(KvLease&& other) noexcept {
 }
 
 KvLease::~KvLease() {
-  if (pool_ != nullptr) pool_->give_back(blocks_, num_cached_);
+  if (pool_ != nullptr) pool_->give_back(blocks_, num_cached_, LeaseEnd::kInUse);
+}
+
+void KvLease::end() {
+  if (KvPool* const pool = std::exchange(pool_, nullptr)) pool->give_back(blocks_, num_cached_, LeaseEnd::kOutOfUse);
+  blocks_.clear();
+  num_cached_ = 0;
 }
 
 absl::Status KvLease::grow(std::uint32_t n, Phase phase) {
@@ -211,16 +214,27 @@ absl::Status LedgerPool::take(SequenceId sequence, std::uint32_t n, Phase phase,
   return status;
 }
 
-// Evicts until `budget` blocks are free or on their way to be: some only once the steps that run now are over.
+// Evicts until `budget` blocks are free or, where the steps that run now may read them, on their way to be.
 void LedgerPool::make_room(std::uint64_t budget) {
-  std::vector<BlockId> evicted;
-  std::uint64_t coming = std::uint64_t{ledger_.budget()} + accounts_.front()->retiring.size();
-  for (; coming < budget; ++coming) {
-    const auto block = cache_.evict();
-    if (!block) break;
-    evicted.push_back(*block);
+  std::vector<BlockId> unused;
+  std::vector<BlockId> retired;
+  std::uint64_t free = ledger_.budget();
+  std::uint64_t coming = free + accounts_.front()->retiring.size();
+  for (auto unpinned = cache_.first_unpinned(); unpinned && free < budget; unpinned = cache_.first_unpinned()) {
+    const bool settled = *unpinned <= settling_.settled;
+    if (!settled && coming >= budget) break;
+    (settled ? unused : retired).push_back(*cache_.evict());
+    free += settled ? 1 : 0;
+    ++coming;
   }
-  retire(evicted);
+  if (!unused.empty()) accounts_.front()->holder.release(unused);
+  retire(retired);
+}
+
+// What was unpinned longest ago is evicted first, so one moment to wait for at a time is enough.
+void LedgerPool::settle() {
+  if (settling_.settled == settling_.next) settling_ = {settling_.settled, cache_.last_unpinned(), stamp_now(control_)};
+  if (passed(settling_.stamp, control_)) settling_.settled = settling_.next;
 }
 
 KvLease LedgerPool::match(SequenceId sequence, std::span<const PrefixKey> keys) {
@@ -255,11 +269,16 @@ void LedgerPool::publish(KvLease& lease, std::span<const PrefixKey> keys) {
 void LedgerPool::flush_cache() { retire(cache_.clear()); }
 
 // The last block first: when memory is short, the ends of a prefix go before its beginning, which others may share.
-void LedgerPool::give_back(std::span<const BlockId> blocks, std::uint32_t num_cached) {
+void LedgerPool::give_back(std::span<const BlockId> blocks, std::uint32_t num_cached, LeaseEnd end) {
   for (std::size_t i = num_cached; i-- > 0;) {
     if (cache_.unpin(blocks[i])) retire(blocks.subspan(i, 1));
   }
-  retire(blocks.subspan(num_cached));
+  const auto own = blocks.subspan(num_cached);
+  if (end == LeaseEnd::kInUse) {
+    retire(own);
+  } else if (!own.empty()) {
+    accounts_.front()->holder.release(own);
+  }
 }
 
 void LedgerPool::retire(std::span<const BlockId> blocks) {
@@ -274,6 +293,7 @@ void LedgerPool::retire(std::span<const BlockId> blocks) {
 }
 
 void LedgerPool::reclaim() {
+  settle();
   for (const auto& account : accounts_) reclaim_account(*account);
   // A recovered holder whose last block is free may open its own handle again.
   for (std::size_t i = accounts_.size(); i-- > 1;) {

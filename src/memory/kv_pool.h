@@ -4,6 +4,7 @@
 // A pool handle, with its leases, belongs to one thread; the ledger is shared by processes.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -64,14 +65,25 @@ class LedgerPool final : public KvPool {
   absl::Status recover_holder(LaneId holder);
 
  private:
+  // The last step issued to each lane at some moment.
+  using Stamp = std::array<std::uint64_t, kMaxLanes>;
+  // Cached blocks that were unpinned before `settled` are read by no step under way: evicted, they are free at once.
+  // Those before `next` come to that when `stamp` has passed.
+  struct Settling {
+    std::uint64_t settled = 0;
+    std::uint64_t next = 0;
+    Stamp stamp{};
+  };
+
   friend absl::StatusOr<std::unique_ptr<LedgerPool>> create_kv_pool(std::span<std::byte> ledger, ControlPage& control,
                                                                     const KvPoolOptions& options);
   struct Account;  // a holder's entry in the ledger with the blocks that retire through this handle
 
   absl::Status take(SequenceId sequence, std::uint32_t n, Phase phase, std::vector<BlockId>& into) override;
-  void give_back(std::span<const BlockId> blocks, std::uint32_t num_cached) override;
+  void give_back(std::span<const BlockId> blocks, std::uint32_t num_cached, LeaseEnd end) override;
   void retire(std::span<const BlockId> blocks);
   void make_room(std::uint64_t budget);
+  void settle();
   // Acts for `holder` from now on, if nobody but itself or `from`, who is dead, does.
   absl::Status adopt(LaneId holder, LaneId from);
   void reclaim_account(Account& account);
@@ -80,6 +92,7 @@ class LedgerPool final : public KvPool {
   ControlPage& control_;
   KvPoolOptions options_;
   PrefixIndex cache_;
+  Settling settling_;
   std::vector<std::unique_ptr<Account>> accounts_;  // [0] this handle's own, then recovered ones
 };
 

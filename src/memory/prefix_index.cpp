@@ -47,6 +47,10 @@ bool PrefixIndex::unpin(BlockId block) {
   return true;
 }
 
+std::optional<std::uint64_t> PrefixIndex::first_unpinned() const {
+  return oldest_ == kNone ? std::nullopt : std::optional(entries_[oldest_].unpinned);
+}
+
 std::optional<BlockId> PrefixIndex::evict() {
   if (oldest_ == kNone) return std::nullopt;
   const std::uint32_t block = oldest_;
@@ -74,6 +78,7 @@ void PrefixIndex::append(std::uint32_t block) {
   (newest_ == kNone ? oldest_ : entries_[newest_].newer) = block;
   newest_ = block;
   ++num_unpinned_;
+  entries_[block].unpinned = ++last_unpinned_;
 }
 
 void PrefixIndex::unlink(std::uint32_t block) {

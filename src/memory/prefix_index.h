@@ -34,12 +34,16 @@ class PrefixIndex final {
 
   std::uint32_t num_blocks() const { return num_blocks_; }
   std::uint32_t num_unpinned() const { return num_unpinned_; }
+  // Unpinnings are counted, from 1 on. That of the block that evict() would take; none: there is no such block.
+  std::optional<std::uint64_t> first_unpinned() const;
+  std::uint64_t last_unpinned() const { return last_unpinned_; }
 
  private:
   static constexpr std::uint32_t kNone = UINT32_MAX;
   struct Entry {
     std::uint32_t pins = 0;
     bool named = false;
+    std::uint64_t unpinned = 0;
     std::uint32_t older = kNone;  // neighbours in the order of unpinning
     std::uint32_t newer = kNone;
   };
@@ -57,6 +61,7 @@ class PrefixIndex final {
   std::uint32_t newest_ = kNone;
   std::uint32_t num_blocks_ = 0;
   std::uint32_t num_unpinned_ = 0;
+  std::uint64_t last_unpinned_ = 0;
 };
 
 }  // namespace tandem

@@ -228,7 +228,7 @@ bool Scheduler::preempt_for(const Sequence& sequence) {
   if (victim == nullptr || (victim == &sequence && waits)) return false;
   TANDEM_LOG(kDebug, "sequence {} gives its blocks to sequence {}", victim->request.id.value,
              sequence.request.id.value);
-  victim->lease = KvLease();
+  victim->lease.end();
   victim->computed = 0;
   std::erase(running_, victim);
   waiting_.push_back(victim);

@@ -124,6 +124,21 @@ TEST(KvLease, frees_at_once_when_nothing_is_in_flight) {
   EXPECT_EQ(pool->usage().free, 4U);
 }
 
+TEST(KvLease, that_ends_out_of_use_is_free_while_other_steps_run) {
+  const TestLedger ledger(MemoryKind::kHeap, 8);
+  const auto pool = ledger.open({.holder = kSchedulerHolder});
+  KvLease idle = *pool->reserve(SequenceId{1}, 4, Phase::kDecode);
+  const KvLease busy = *pool->reserve(SequenceId{2}, 4, Phase::kDecode);
+  ledger.control().lanes[1].issued_step = 1;  // a step of the other sequence
+  idle.end();
+  EXPECT_TRUE(idle.blocks().empty());
+  EXPECT_EQ(pool->usage().free, 4U);
+  EXPECT_EQ(pool->usage().retiring, 0U);
+  idle.end();  // of nothing
+  EXPECT_EQ(pool->usage().free, 4U);
+  EXPECT_TRUE(pool->reserve(SequenceId{3}, 4, Phase::kDecode).ok());
+}
+
 // The hazard itself: a lane's step reads its blocks late; whoever gets them meanwhile overwrites them.
 TEST(KvLease, keeps_a_late_reader_from_seeing_another_sequence) {
   const TestLedger ledger(MemoryKind::kHeap, 8);

@@ -146,6 +146,41 @@ TEST(PrefixCache, retires_evicted_blocks_under_the_stamps) {
   EXPECT_TRUE(cache.pool->reserve(SequenceId{2}, 2, Phase::kDecode).ok());
 }
 
+TEST(PrefixCache, frees_at_once_what_it_evicts_when_no_step_has_read_it_for_long) {
+  const Cache cache(4);
+  LaneCounters& lane = cache.ledger.control().lanes[0];
+  cache.run(keys_of(0, 2));
+  cache.pool->reclaim();  // nothing runs: what is unpinned now is out of use
+  lane.issued_step = 1;   // a step that names none of them
+  KvLease late = cache.run(keys_of(100, 2));
+  late = KvLease();  // its blocks may be read by that step
+  ASSERT_EQ(cache.pool->usage().evictable, 4U);
+  const auto first = cache.pool->reserve(SequenceId{2}, 2, Phase::kDecode);
+  EXPECT_TRUE(first.ok()) << "the two that were left alone longest: " << first.status();
+  EXPECT_EQ(cache.pool->reserve(SequenceId{3}, 1, Phase::kDecode).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  lane.completed_step = 1;
+  EXPECT_TRUE(cache.pool->reserve(SequenceId{3}, 1, Phase::kDecode).ok());
+  EXPECT_EQ(cache.cached(keys_of(0, 1)), 0U);
+}
+
+// A moment to wait for is chosen again and again; a block that was unpinned after it is not part of it.
+TEST(PrefixCache, never_frees_at_once_what_a_step_under_way_may_read) {
+  const Cache cache(1);
+  LaneCounters& lane = cache.ledger.control().lanes[1];
+  for (std::uint64_t step = 1; step < 50; ++step) {
+    KvLease lease = cache.run(keys_of(static_cast<int>(step) * 10, 1));
+    cache.pool->reclaim();
+    lane.issued_step = step;  // it names the lease's block
+    if (step % 3 == 0) cache.pool->reclaim();
+    lease = KvLease();
+    if (step % 2 == 0) cache.pool->reclaim();
+    EXPECT_FALSE(cache.pool->reserve(SequenceId{2}, 1, Phase::kDecode).ok()) << "step " << step;
+    lane.completed_step = step;
+    EXPECT_TRUE(cache.pool->reserve(SequenceId{2}, 1, Phase::kDecode).ok()) << "step " << step;
+  }
+}
+
 TEST(PrefixCache, flush_forgets_all_names_and_leaves_readers_their_blocks) {
   Cache cache(10);
   const auto keys = keys_of(0, 3);

@@ -118,6 +118,30 @@ TEST_P(Both, cancelled_and_stopped_sequences_leave_only_what_is_true) {
   EXPECT_TRUE(drained(rig));
 }
 
+// A server's memory is full of cache after a while: taking a block of it must not wait for a step that runs.
+TEST_P(Both, a_full_cache_holds_up_no_step) {
+  constexpr std::uint32_t kBlocks = 64;
+  constexpr std::uint32_t kTokens = 40;
+  Rig rig(kBlocks, GetParam(), 16, "model");
+  for (std::uint64_t id = 1; id <= 12; ++id) run(rig, {Rig::request(id, 40, 2)});
+  ASSERT_TRUE(drained(rig));
+  ASSERT_GT(rig.pool->usage().evictable, kBlocks - 8);
+
+  const std::uint64_t steps = rig.lanes.back()->steps();
+  const std::uint64_t steps_ahead = rig.lanes.back()->steps_ahead();
+  std::vector<SequenceRequest> requests;
+  for (std::uint64_t id = 21; id <= 24; ++id) requests.push_back(Rig::request(id, 2, kTokens));  // one step reads all
+  ASSERT_TRUE(rig.scheduler->submit(requests).ok());
+  for (const SequenceRequest& request : requests) {
+    const std::uint64_t id = request.id.value;
+    ASSERT_TRUE(rig.collector.wait([id](auto& outcomes) { return outcomes[id].finished; }));
+    EXPECT_EQ(rig.collector.outcome(id).tokens, Rig::expected(request));
+  }
+  const std::uint64_t prompts = GetParam() == Placement::kFused ? 1 : 0;  // read by the same lane
+  EXPECT_EQ(rig.lanes.back()->steps() - steps, prompts + kTokens - 1);
+  EXPECT_EQ(rig.lanes.back()->steps_ahead() - steps_ahead, kTokens - 2) << "all but the first";
+}
+
 // Sharing, eviction and preemption at once: the pool holds a fraction of what is asked for.
 TEST_P(Both, a_full_pool_evicts_and_preempts_without_changing_the_output) {
   for (const std::uint32_t num_blocks : {20U, 45U, 120U}) {
