@@ -39,7 +39,8 @@ struct LaneState {
   Result result;
   std::int64_t ended_us = 0;  // when the result of its last step was read
   std::uint64_t heartbeat = 0;  // last seen
-  std::int64_t beat_us = 0;     // when it last changed, or the step was sent
+  std::int64_t looked_us = 0;   // when that was
+  std::int64_t silent_us = 0;   // so long it has not changed while a step was under way
 };
 
 }  // namespace tandem

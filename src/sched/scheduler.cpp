@@ -19,8 +19,10 @@ namespace {
 // A sequence one step of which has cost this many workers their life is ended: it may be what kills them.
 constexpr std::uint32_t kMaxLaneLosses = 3;
 constexpr std::chrono::milliseconds kIdleWait{100};
-// A lane beats with every layer of a step. One that has not for this long hangs and is replaced.
+// A lane beats with every layer of a step. One that has not for this long hangs and is replaced. Time counts up to
+// so much between two looks: when all processes were paused, as a frozen container is, nobody was silent.
 constexpr std::int64_t kHeartbeatTimeoutUs = 8'000'000;
+constexpr std::int64_t kLongestLookUs = 200'000;
 
 bool wants_counts(const SampleRow& sampling) {
   return sampling.repetition_penalty != 1.0F || sampling.presence_penalty != 0.0F || sampling.frequency_penalty != 0.0F;
@@ -187,8 +189,10 @@ absl::StatusOr<bool> Scheduler::read_result(LaneState& lane) {
 bool Scheduler::hangs(std::uint32_t id, LaneState& lane) const {
   const std::uint64_t heartbeat = control_.lanes[id].heartbeat.load(std::memory_order_relaxed);
   const std::int64_t now_us = steady_now_us();
-  if (heartbeat != std::exchange(lane.heartbeat, heartbeat)) lane.beat_us = now_us;
-  return now_us - lane.beat_us > kHeartbeatTimeoutUs;
+  const std::int64_t looked_us = std::exchange(lane.looked_us, now_us);
+  const bool beats = heartbeat != std::exchange(lane.heartbeat, heartbeat);
+  lane.silent_us = beats ? 0 : lane.silent_us + std::min(now_us - looked_us, kLongestLookUs);
+  return lane.silent_us > kHeartbeatTimeoutUs;
 }
 
 void Scheduler::apply(LaneState& lane) {

@@ -90,7 +90,10 @@ void Scheduler::send_plan(LaneId id, LaneState& lane) {
   control_.lanes[id.value].issued_step.store(lane.step, std::memory_order_release);
   metrics_.steps[lane.planned.decodes ? 1 : 0].add();
   lane.planned.sent_us = steady_now_us();
-  if (lane.in_flight.empty()) lane.beat_us = lane.planned.sent_us;
+  if (lane.in_flight.empty()) {
+    lane.looked_us = lane.planned.sent_us;
+    lane.silent_us = 0;
+  }
   if (lane.spare.empty()) lane.spare.emplace_back();
   std::swap(lane.spare.front(), lane.planned);
   lane.in_flight.splice(lane.in_flight.end(), lane.spare, lane.spare.begin());

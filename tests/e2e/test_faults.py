@@ -122,6 +122,28 @@ def test_workers_stopped_for_a_moment_live():
         assert server.stop() == 0
 
 
+def test_a_pause_of_the_whole_instance_is_nobodys_hang():
+    """As `docker pause` does, or a machine that is suspended: longer than a worker may be silent."""
+    with Server() as server, concurrent.futures.ThreadPoolExecutor(4) as pool:
+        expected = complete(server)
+        before = [server.worker(lane) for lane in (0, 1)]
+        running = [pool.submit(complete, server) for _ in range(4)]
+        wait_until(lambda: server.metric("tandem:num_requests_running") > 0, what="running requests")
+        paused = server.pids()
+        for pid in paused:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(10)
+        for pid in paused:  # the front end first: it looks at workers that still stand
+            os.kill(pid, signal.SIGCONT)
+            time.sleep(0.05)
+        for reply in running:
+            assert reply.result(timeout=60) == expected
+        assert [server.worker(lane) for lane in (0, 1)] == before
+        told = server.read(server.log)
+        assert "it hangs in a step" not in told and "is stopped" not in told
+        assert server.stop() == 0
+
+
 def make_hang(pid):
     """Lets a process' first thread turn on the spot from its next instruction on, as a debugger would: nothing about the
     process looks wrong but that it gets nothing done. x86-64."""
