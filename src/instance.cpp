@@ -220,6 +220,12 @@ absl::Status Instance::start_processes(ServerConfig config, const std::string& a
   options.model.context_length = context_tokens(config, spec_);
   options.model.created = unix_now_s();
   options.max_sequence_tokens = (num_blocks - reserve_blocks) * block_tokens;
+  if (options.max_sequence_tokens < options.model.context_length) {
+    TANDEM_LOG(kWarning,
+               "the KV pool holds {} tokens of one request, less than the context of {}: longer ones are refused; "
+               "--kv-cache-tokens makes it larger",
+               options.max_sequence_tokens, options.model.context_length);
+  }
   options.default_ttft_ms = config.default_ttft_ms;
   options.default_tpot_ms = config.default_tpot_ms;
   options.trouble = [this] { return supervisor_->trouble(); };

@@ -9,6 +9,7 @@
 #include "base/server_options.h"
 #include "base/status.h"
 #include "commands.h"
+#include "fmt/core.h"
 
 namespace tandem {
 namespace {
@@ -29,8 +30,14 @@ class ServerFlags {
       CLI::Option* flag = app.add_option("--" + option.name, texts_[index], option.help);
       flag->type_name(option.value_name)->default_str(option.default_text);
       if (option.kind == OptionKind::kFlag) flag->expected(0, 1);
-      if (option.kind == OptionKind::kValue) flag->expected(1);
-      if (option.kind != OptionKind::kList) flag->take_last();
+      if (option.kind != OptionKind::kFlag) flag->expected(1);
+      // Or a flag would swallow the MODEL that stands behind its value.
+      flag->allow_extra_args(false);
+      if (option.kind == OptionKind::kList) {
+        flag->delimiter(',')->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      } else {
+        flag->take_last();
+      }
       if (scope == Scope::kLocal && is_endpoint_option(option.name)) flag->group("");
       flags_.push_back(flag);
     }
@@ -38,13 +45,19 @@ class ServerFlags {
 
   absl::Status apply() {
     if (!config_file_.empty()) TANDEM_TRY(apply_yaml_file(config_file_, table_));
-    if (!positional_model_.empty()) config_.model = positional_model_;
     for (std::size_t index = 0; index < flags_.size(); ++index) {
       if (flags_[index]->count() == 0) continue;
       const Option& option = table_.options()[index];
       std::vector<std::string> values = texts_[index];
       if (option.kind == OptionKind::kFlag && (values.empty() || values.front().empty())) values = {"true"};
       if (const absl::Status status = option.assign(values); !status.ok()) return annotate(status, "--" + option.name);
+    }
+    if (!positional_model_.empty()) {
+      if (!config_.model.empty() && config_.model != positional_model_) {
+        return absl::InvalidArgumentError(
+            fmt::format("two models are given, \"{}\" and \"{}\"; name one", config_.model, positional_model_));
+      }
+      config_.model = positional_model_;
     }
     return check_server_config(config_);
   }
@@ -81,11 +94,20 @@ const std::vector<std::pair<std::string, LogFormat>> kLogFormats{{"text", LogFor
 const std::vector<std::pair<std::string, DType>> kKvTypes{
     {"f16", DType::kF16}, {"bf16", DType::kBF16}, {"f32", DType::kF32}, {"q8_0", DType::kQ8_0}};
 
+// One of some words; the help lists them.
+template <class Target, class Value>
+void add_choice(CLI::App& app, const std::string& name, Target& target,
+                const std::vector<std::pair<std::string, Value>>& choices, const std::string& help) {
+  std::string words;
+  for (const auto& choice : choices) words += (words.empty() ? "" : "|") + choice.first;
+  app.add_option(name, target, help)->transform(CLI::CheckedTransformer(choices))->option_text(words);
+}
+
 template <class Options>
 void add_process_flags(CLI::App& app, Options& options) {
   app.add_option("--parent-pid", options.parent_pid, "end when this process ends; 0: never");
-  app.add_option("--log-level", options.log_level)->transform(CLI::CheckedTransformer(kLogLevels));
-  app.add_option("--log-format", options.log_format)->transform(CLI::CheckedTransformer(kLogFormats));
+  add_choice(app, "--log-level", options.log_level, kLogLevels, "least important log lines to write");
+  add_choice(app, "--log-format", options.log_format, kLogFormats, "of log lines");
 }
 
 void add_worker_flags(CLI::App& app, WorkerCommandOptions& options) {
@@ -95,7 +117,7 @@ void add_worker_flags(CLI::App& app, WorkerCommandOptions& options) {
   app.add_option("--threads", options.threads, "cores; 0: all");
   app.add_option("--lane", options.lane, "0: prefill, 1: decode")->required();
   app.add_option("--epoch", options.epoch, "which life of the lane this is");
-  app.add_option("--kv-dtype", options.kv_dtype)->transform(CLI::CheckedTransformer(kKvTypes));
+  add_choice(app, "--kv-dtype", options.kv_dtype, kKvTypes, "type of keys and values");
   app.add_option("--block-tokens", options.block_tokens);
   app.add_option("--num-blocks", options.num_blocks)->required();
   app.add_option("--max-rows", options.max_rows, "most tokens in one step")->required();
@@ -117,8 +139,7 @@ const std::vector<std::string> kIsas{"avx2", "avx512", "avx512-bf16"};
 void add_bench_engine_flags(CLI::App& app, BenchEngineOptions& options) {
   app.add_option("--model", options.model, "a .gguf file or a folder; empty: the default model");
   app.add_option("--isa", options.isa, "instruction set; default: the best there is")->check(CLI::IsMember(kIsas));
-  app.add_option("--kv-dtype", options.kv_dtype, "type of keys and values; default: as serve chooses")
-      ->transform(CLI::CheckedTransformer(kKvTypes));
+  add_choice(app, "--kv-dtype", options.kv_dtype, kKvTypes, "type of keys and values; default: as serve chooses");
   app.add_option("--prompt", options.prompts, "lengths of the prompts to read; 0: no prefill tests")
       ->check(CLI::Range(0, 1 << 20));
   app.add_option("--decode", options.decode_tokens, "tokens each sequence decodes; 0: no decode tests")

@@ -60,7 +60,9 @@ int owner_command(const OwnerCommandOptions& options) {
   owner.address = options.socket;
   owner.stop_fd = stop.get();
   owner.keep_running = [&options] { return parent_lives(options.parent_pid); };
-  owner.report = [](std::string_view line) { log(LogLevel::kDebug, line); };
+  // Who runs an owner by itself wants to see who comes.
+  const LogLevel level = options.parent_pid == 0 ? LogLevel::kInfo : LogLevel::kDebug;
+  owner.report = [level](std::string_view line) { log(level, line); };
   return report(run_owner(std::move(owner), source), "owner");
 }
 

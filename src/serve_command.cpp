@@ -45,6 +45,7 @@ HttpOptions http_options(const ServerConfig& config) {
   options.max_body_bytes = config.max_body_bytes;
   options.max_header_bytes = config.max_header_bytes;
   options.cors_allow_origins = config.cors_allow_origins;
+  options.version = TANDEM_VERSION;
   return options;
 }
 

@@ -111,8 +111,8 @@ SequenceRequest LocalEngine::sequence_request(const Request& request, const std:
 }
 
 absl::StatusOr<RequestId> LocalEngine::submit(Request request, EventSink sink) {
-  if (draining_.load()) return absl::UnavailableError("the server is shutting down");
   if (std::string trouble = options_.trouble(); !trouble.empty()) return absl::UnavailableError(trouble);
+  if (draining_.load()) return absl::UnavailableError("the server is shutting down");
   TANDEM_ASSIGN(std::vector<TokenId> prompt, tokenize(request.prompt));
   TANDEM_TRY(check(request, prompt));
   request.num_choices = std::max(request.num_choices, 1U);
@@ -165,7 +165,9 @@ void LocalEngine::drain(std::chrono::milliseconds grace) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   if (options_.end_placement_changes) options_.end_placement_changes();
-  scheduler_.stop(absl::UnavailableError("the server is shutting down; send the request again"));
+  const std::string trouble = options_.trouble ? options_.trouble() : std::string();
+  scheduler_.stop(absl::UnavailableError(trouble.empty() ? "the server is shutting down; send the request again"
+                                                         : fmt::format("the server ends: {}", trouble)));
   output_.stop();
 }
 

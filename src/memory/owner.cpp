@@ -357,6 +357,7 @@ absl::Status run_owner(OwnerOptions options, MemorySource& source) {
   if (!options.listener.valid()) {
     TANDEM_ASSIGN(options.listener, bind_owner_socket(options.address));
     if (options.address.front() != '@') path = options.address;
+    if (options.report) options.report(fmt::format("listens at {}", options.address));
   }
   FileDescriptor epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll.valid()) return errno_status("create the owner's event queue");

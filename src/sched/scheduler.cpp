@@ -66,7 +66,7 @@ absl::Status Scheduler::submit(std::vector<SequenceRequest> sequences) {
   const auto count = static_cast<std::uint32_t>(sequences.size());
   {
     const std::lock_guard lock(inbox_mutex_);
-    if (stopping_) return absl::UnavailableError("the server is shutting down");
+    if (stopping_) return stop_status_;
     const std::uint32_t queued = queued_.load(std::memory_order_relaxed);
     if (queued + count > options_.max_queued_sequences) {
       return absl::ResourceExhaustedError(fmt::format(

@@ -197,15 +197,15 @@ void Supervisor::check_ready(LaneId lane, WorkerLife& life) {
   Result hello;
   const absl::StatusOr<bool> polled = life.port->poll(hello);
   if (!polled.ok() || !*polled) return;  // a failed poll: the exit tells more
-  bool first = false;
+  const WorkerState& worker = workers_[lane.value];
   {
     const std::lock_guard lock(mutex_);
     life.ready = true;
-    first = workers_[lane.value].serving_epoch == 0;
   }
   workers_[lane.value].failures = 0;
-  if (!first) {
-    TANDEM_LOG(kInfo, "worker {} is back after {} ms", lane.value, (steady_now_us() - life.started_us) / 1000);
+  if (worker.serving_epoch != 0) {
+    const char* const what = worker.lives.size() > 1 ? "is replaced, as asked," : "is back";
+    TANDEM_LOG(kInfo, "worker {} {} after {} ms", lane.value, what, (steady_now_us() - life.started_us) / 1000);
   }
   scheduler_->lane_up(lane, std::move(life.port), life.epoch, [this, lane, epoch = life.epoch] {
     const std::lock_guard lock(mutex_);
