@@ -38,6 +38,10 @@ struct ChatPrompt {
 // Raw text, token ids, or a conversation for the model's template.
 using Prompt = std::variant<std::string, std::vector<TokenId>, ChatPrompt>;
 
+// Every step's plan carries them.
+inline constexpr std::size_t kMaxBiases = 1024;
+inline constexpr std::size_t kMaxStopTokens = 1024;
+
 // Defaults are OpenAI's.
 struct SamplingParams {
   float temperature = 1.0F;

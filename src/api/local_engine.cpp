@@ -68,6 +68,23 @@ absl::Status LocalEngine::check(const Request& request, const std::vector<TokenI
                     prompt.size()),
         param, "context_length_exceeded");
   }
+  if (request.sampling.logit_bias.size() > kMaxBiases) {
+    return request_error(fmt::format("logit_bias has {} entries, at most {} are possible",
+                                     request.sampling.logit_bias.size(), kMaxBiases),
+                         "logit_bias");
+  }
+  const std::vector<TokenId>& stops = request.stopping.stop_token_ids;
+  if (stops.size() > kMaxStopTokens) {
+    return request_error(
+        fmt::format("stop_token_ids has {} entries, at most {} are possible", stops.size(), kMaxStopTokens),
+        "stop_token_ids");
+  }
+  const auto no_token = [this](TokenId token) { return token < 0 || token >= tokenizer_.vocab_size(); };
+  if (const auto bad = std::ranges::find_if(stops, no_token); bad != stops.end()) {
+    return request_error(
+        fmt::format("stop_token_ids names token {}: ids are 0 to {}", *bad, tokenizer_.vocab_size() - 1),
+        "stop_token_ids");
+  }
   for (const auto& [token, bias] : request.sampling.logit_bias) {
     if (token < 0 || token >= tokenizer_.vocab_size()) {
       return request_error(

@@ -25,6 +25,7 @@ struct LaneStep {
   bool prefills = false;
   bool goes_on = false;  // with a sequence that was generating before: the lane should not have waited for this plan
   std::int64_t sent_us = 0;
+  std::size_t bytes = 0;  // of the plan's message
 };
 
 struct LaneState {

@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "base/status.h"
-#include "ipc/plan_codec.h"
 
 namespace tandem {
 namespace {
@@ -19,13 +18,12 @@ Run append_run(std::vector<T>& list, Iterator first, Iterator last) {
 
 }  // namespace
 
-bool PlanBuilder::has_room(const Plan& plan, const Sequence& sequence, std::uint32_t num_tokens) const {
+std::size_t PlanBuilder::item_bytes(const Sequence& sequence, std::uint32_t num_tokens) const {
   const SequenceRequest& request = sequence.request;
   const std::size_t num_blocks = blocks_for(std::uint64_t{sequence.computed} + sequence.num_steps + num_tokens);
-  const std::size_t bytes = sizeof(PlanItem) + num_blocks * sizeof(BlockId) + 2 * num_tokens * sizeof(TokenId) +
-                            (request.bias.size() + request.stop_tokens.size()) * sizeof(TokenLogprob) +
-                            sequence.counts.size() * sizeof(TokenCount) + request.stop_tokens.size() * sizeof(TokenId);
-  return plan.items.empty() || message_bytes(plan) + bytes <= limits_.max_bytes;
+  return sizeof(PlanItem) + num_blocks * sizeof(BlockId) + 2 * num_tokens * sizeof(TokenId) +
+         (request.bias.size() + request.stop_tokens.size()) * sizeof(TokenLogprob) +
+         sequence.counts.size() * sizeof(TokenCount) + request.stop_tokens.size() * sizeof(TokenId);
 }
 
 // The position, and the blocks up to the end of the step.

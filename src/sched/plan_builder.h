@@ -13,7 +13,7 @@ struct PlanLimits {
   std::uint32_t block_tokens = 16;
   std::uint32_t prefill_chunk_tokens = 256;  // prompt tokens of one step, over all its sequences
   std::uint32_t max_decode_items = 64;
-  std::size_t max_bytes = std::size_t{1} << 20;  // of a plan's message; a plan of one sequence may be larger
+  std::size_t ring_bytes = std::size_t{1} << 20;  // where plans lie until the lane takes them
 };
 
 class PlanBuilder final {
@@ -24,8 +24,10 @@ class PlanBuilder final {
   std::uint32_t blocks_for(std::uint64_t num_tokens) const {
     return static_cast<std::uint32_t>((num_tokens + limits_.block_tokens - 1) / limits_.block_tokens);
   }
-  // False: the plan would not fit its ring with `num_tokens` more of this sequence, which then waits for a later one.
-  bool has_room(const Plan& plan, const Sequence& sequence, std::uint32_t num_tokens) const;
+  // What the next `num_tokens` tokens of the sequence add to a plan's message, at most.
+  std::size_t item_bytes(const Sequence& sequence, std::uint32_t num_tokens) const;
+  // Whether a message of so many bytes fits the ring.
+  bool fits(std::size_t bytes) const { return bytes + kFrameBytes <= limits_.ring_bytes; }
   // Appends the next `num_tokens` tokens of the sequence; its lease covers them.
   void append(Plan& plan, const Sequence& sequence, std::uint32_t num_tokens) const;
   // Appends the decode step after those that a lane has of the sequence already; its lease covers it. The newest of
@@ -33,6 +35,7 @@ class PlanBuilder final {
   void append_ahead(Plan& plan, const Sequence& sequence) const;
 
  private:
+  static constexpr std::size_t kFrameBytes = 256;  // around messages, with room to spare
   PlanItem& add_item(Plan& plan, const Sequence& sequence, std::uint32_t num_tokens) const;
   void add_sampling(Plan& plan, PlanItem& item, const Sequence& sequence) const;
 

@@ -67,6 +67,12 @@ absl::Status Scheduler::submit(std::vector<SequenceRequest> sequences) {
   {
     const std::lock_guard lock(inbox_mutex_);
     if (stopping_) return stop_status_;
+    if (count > options_.max_queued_sequences) {
+      return absl::InvalidArgumentError(
+          fmt::format("{} sequences at once are more than the queue ever holds, {}; ask for fewer, or start the server "
+                      "with a larger --max-queued-requests",
+                      count, options_.max_queued_sequences));
+    }
     const std::uint32_t queued = queued_.load(std::memory_order_relaxed);
     if (queued + count > options_.max_queued_sequences) {
       return absl::ResourceExhaustedError(fmt::format(

@@ -68,6 +68,7 @@ class Scheduler final {
   void add_decodes(LaneId id, LaneState& lane);
   void add_decodes_ahead(LaneId id, LaneState& lane);
   void add_prefills(LaneId id, LaneState& lane);
+  bool has_room(const Plan& plan, const Sequence& sequence, std::uint32_t num_tokens) const;
   void add_item(LaneId id, LaneState& lane, Sequence& sequence, std::uint32_t num_tokens);
   absl::Status cover(Sequence& sequence, std::uint32_t num_tokens, Phase phase);
   bool reserve_for(Sequence& sequence, std::uint32_t num_tokens, Phase phase);

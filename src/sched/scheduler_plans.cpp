@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "fmt/core.h"
+#include "ipc/plan_codec.h"
 #include "sched/prefix_reuse.h"
 #include "sched/scheduler.h"
 #include "sched/server_counters.h"
@@ -16,6 +17,12 @@ namespace {
 
 bool sequence_more_urgent(const Sequence* a, const Sequence* b) {
   return more_urgent(a->queue_view(), b->queue_view());
+}
+
+// Who is left out of a plan that is full comes first in the next, or equals would starve.
+bool decodes_before(const Sequence* a, const Sequence* b) {
+  if (a->left_out != b->left_out && a->request.priority == b->request.priority) return a->left_out;
+  return sequence_more_urgent(a, b);
 }
 
 bool at_place(const std::vector<LaneStep::Item>& items, const Sequence& sequence) {
@@ -90,6 +97,7 @@ void Scheduler::send_plan(LaneId id, LaneState& lane) {
   control_.lanes[id.value].issued_step.store(lane.step, std::memory_order_release);
   metrics_.steps[lane.planned.decodes ? 1 : 0].add();
   lane.planned.sent_us = steady_now_us();
+  lane.planned.bytes = message_bytes(lane.plan);
   if (lane.in_flight.empty()) {
     lane.looked_us = lane.planned.sent_us;
     lane.silent_us = 0;
@@ -106,31 +114,37 @@ void Scheduler::add_decodes(LaneId id, LaneState& lane) {
     if (!sequence->lane && sequence->decoding()) candidates_.push_back(sequence);
   }
   // The most urgent first: what is in the plan keeps its blocks, so the last ones are those that can lose them.
-  std::ranges::sort(candidates_, sequence_more_urgent);
+  std::ranges::sort(candidates_, decodes_before);
   for (Sequence* sequence : candidates_) {
-    if (lane.planned.items.size() >= options_.plan.max_decode_items) break;
-    if (!builder_.has_room(lane.plan, *sequence, 1)) break;
-    if (sequence->lease.blocks().empty()) continue;  // it gave them to one before it
+    sequence->left_out =
+        lane.planned.items.size() >= options_.plan.max_decode_items || !has_room(lane.plan, *sequence, 1);
+    if (sequence->left_out || sequence->lease.blocks().empty()) continue;  // empty: it gave them to one before it
     if (reserve_for(*sequence, 1, Phase::kDecode)) add_item(id, lane, *sequence, 1);
   }
 }
 
-// Sequences in the lane's newest step go on from there, idle ones join. All or nothing: when blocks are short nothing
-// is sent ahead, and once the lane is idle add_decodes() finds sequences to preempt.
+// An idle lane's ring is empty, and a sequence's item is never larger than the ring.
+bool Scheduler::has_room(const Plan& plan, const Sequence& sequence, std::uint32_t num_tokens) const {
+  return plan.items.empty() || builder_.fits(message_bytes(plan) + builder_.item_bytes(sequence, num_tokens));
+}
+
+// Sequences in the lane's newest step go on from there, idle ones join. All or nothing: when blocks or room are short
+// nothing is sent ahead, and once the lane is idle add_decodes() chooses.
 void Scheduler::add_decodes_ahead(LaneId id, LaneState& lane) {
   const std::vector<LaneStep::Item>& newest = lane.in_flight.back().items;
+  std::size_t bytes = message_bytes(lane.plan);
+  for (const LaneStep& step : lane.in_flight) bytes += step.bytes;
   candidates_.clear();
   for (Sequence* sequence : running_) {
-    if (candidates_.size() >= options_.plan.max_decode_items) break;
     if (!sequence->decoding()) continue;
     if (sequence->lane && !(sequence->lane == id && at_place(newest, *sequence))) continue;
     if (sequence->generated() + sequence->num_steps >= sequence->request.max_tokens) continue;
+    bytes += builder_.item_bytes(*sequence, 1);
+    if (candidates_.size() >= options_.plan.max_decode_items || !builder_.fits(bytes)) return;
     if (!cover(*sequence, sequence->num_steps + 1, Phase::kDecode).ok()) return;
     candidates_.push_back(sequence);
   }
-  for (Sequence* sequence : candidates_) {
-    if (builder_.has_room(lane.plan, *sequence, 1)) add_item(id, lane, *sequence, 1);
-  }
+  for (Sequence* sequence : candidates_) add_item(id, lane, *sequence, 1);
 }
 
 void Scheduler::add_prefills(LaneId id, LaneState& lane) {
@@ -142,7 +156,7 @@ void Scheduler::add_prefills(LaneId id, LaneState& lane) {
   candidates_.insert(candidates_.end(), waiting_.begin(), waiting_.end());
   std::ranges::sort(candidates_, sequence_more_urgent);
   for (Sequence* sequence : candidates_) {
-    if (budget == 0 || !builder_.has_room(lane.plan, *sequence, budget)) break;
+    if (budget == 0 || !has_room(lane.plan, *sequence, budget)) break;
     const bool waits = sequence->lease.blocks().empty();
     if (waits) {
       if (running_.size() >= options_.max_running_sequences) continue;

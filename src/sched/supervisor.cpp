@@ -267,7 +267,7 @@ void Supervisor::replace(const std::vector<LaneId>& lanes, PlacementDone done) {
   {
     const std::lock_guard lock(mutex_);
     if (!lanes.empty() && !replacing_stopped_) {
-      replacements_.push_back({{lanes.begin(), lanes.end()}, done, steady_now_us() + kReplaceTimeoutUs, {}});
+      replacements_.push_back({{lanes.begin(), lanes.end()}, done, {}, {}});
       done = nullptr;
     }
   }
@@ -283,6 +283,7 @@ void Supervisor::advance_replacement() {
     lock.unlock();
     return finish_replacement(absl::OkStatus());
   }
+  if (!front.deadline_us) front.deadline_us = steady_now_us() + kReplaceTimeoutUs;  // not while others were first
   const LaneId lane = front.lanes.front();
   WorkerState& worker = workers_[lane.value];
   if (front.target_epoch && worker.serving_epoch >= *front.target_epoch) {
@@ -299,7 +300,7 @@ void Supervisor::advance_replacement() {
     if (status.ok()) return;
     (void)owner_.may_pass(status);  // makes the connection anew
     finish_replacement(status);
-  } else if (steady_now_us() > front.deadline_us) {
+  } else if (steady_now_us() > *front.deadline_us) {
     for (WorkerLife& life : worker.lives) {
       if (!life.ready && worker.lives.size() > 1) life.process.signal(SIGKILL);
     }

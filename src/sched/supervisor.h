@@ -68,7 +68,7 @@ class Supervisor final {
   struct Replacement {
     std::deque<LaneId> lanes;  // still to be replaced
     PlacementDone done;
-    std::int64_t deadline_us = 0;
+    std::optional<std::int64_t> deadline_us;  // once it is its turn
     std::optional<std::uint64_t> target_epoch;  // of the first lane, once its new worker is on its way
   };
 

@@ -181,6 +181,13 @@ TEST_F(LocalEngineTest, bad_requests_are_refused_without_an_event) {
   Request bad_bias = request("a", 1);
   bad_bias.sampling.logit_bias = {{-1, 5.0F}};
   EXPECT_EQ(error_param(engine_->submit(bad_bias, record.sink()).status()), "logit_bias");
+  Request stops = request("a", 1);
+  stops.stopping.stop_token_ids.assign(kMaxStopTokens + 1, 1);
+  EXPECT_EQ(error_param(engine_->submit(stops, record.sink()).status()), "stop_token_ids");
+  stops.stopping.stop_token_ids = {tokenizer_.vocab_size()};
+  EXPECT_EQ(error_param(engine_->submit(stops, record.sink()).status()), "stop_token_ids");
+  bad_bias.sampling.logit_bias.assign(kMaxBiases + 1, {1, 5.0F});
+  EXPECT_EQ(error_param(engine_->submit(bad_bias, record.sink()).status()), "logit_bias");
   Request chat = request("a", 1);
   chat.prompt = ChatPrompt{};
   EXPECT_EQ(error_param(engine_->submit(chat, record.sink()).status()), "messages") << "this model has no template";
@@ -192,8 +199,20 @@ TEST_F(LocalEngineTest, a_full_queue_refuses_a_whole_request_and_forgets_it) {
   Record record;
   Request many = request("hello", 5);
   many.num_choices = 21;
-  EXPECT_EQ(engine_->submit(many, record.sink()).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(engine_->submit(many, record.sink()).status().code(), absl::StatusCode::kInvalidArgument)
+      << "it would never fit";
   EXPECT_EQ(output_.num_requests(), 0U);
+
+  for (const auto& lane : instance_.lanes) lane->step_time = std::chrono::milliseconds(50);
+  std::vector<std::unique_ptr<Record>> records;
+  absl::Status status;
+  many.num_choices = 15;
+  for (int i = 0; i < 50 && status.ok(); ++i) {
+    records.push_back(std::make_unique<Record>());
+    status = engine_->submit(many, records.back()->sink()).status();
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(output_.num_requests(), records.size() - 1);
 }
 
 TEST_F(LocalEngineTest, cancel_ends_every_choice_with_one_done) {

@@ -125,15 +125,35 @@ TEST_P(LookAhead, a_pool_too_small_for_all_sends_nothing_ahead_that_it_has_no_bl
   EXPECT_NE(small.metrics.scrape().find("tandem:num_preemptions_total"), std::string::npos);
 }
 
-TEST(LookAheadRing, plans_larger_than_the_ring_are_made_smaller) {
+class FullRing : public ::testing::TestWithParam<std::uint32_t> {};
+INSTANTIATE_TEST_SUITE_P(LookAhead, FullRing, ::testing::Values(0U, 1U, kMaxLookAhead));
+
+TEST_P(FullRing, sequences_that_do_not_all_fit_one_plan_take_turns) {
   static_assert(16 * 9000 * sizeof(TokenLogprob) > test::FakeLane::kPlanRingBytes);
-  Rig rig(4000, Placement::kSemi, 16, "", 1);
+  constexpr std::uint32_t kTokens = 60;
+  Rig rig(4000, Placement::kSemi, 32, "", GetParam());
+  rig.lanes[1]->step_time = std::chrono::milliseconds(4);
   std::vector<SequenceRequest> all;
   for (std::uint64_t id = 1; id <= 16; ++id) {
-    all.push_back(Rig::request(id, 9, 20));
+    all.push_back(Rig::request(id, 1, kTokens));
     all.back().bias.assign(9000, TokenLogprob{1, 0.0F});
-    ASSERT_TRUE(rig.scheduler->submit({all.back()}).ok());
   }
+  ASSERT_TRUE(rig.scheduler->submit(all).ok());
+  std::size_t fewest = 0;
+  ASSERT_TRUE(rig.collector.wait([&](auto& outcomes) {
+    if (std::ranges::none_of(outcomes, [](const auto& each) { return each.second.finished; })) return false;
+    fewest = kTokens;
+    for (const auto& [id, outcome] : outcomes) fewest = std::min(fewest, outcome.tokens.size());
+    return true;
+  }));
+  EXPECT_GE(fewest, kTokens / 3) << "when the first ended: one that is left out is in the next plan";
+  // One that comes later and is urgent takes no turns.
+  SequenceRequest urgent = all.front();
+  urgent.id = SequenceId{17};
+  urgent.priority = 1;
+  urgent.arrival_us = steady_now_us();
+  ASSERT_TRUE(rig.scheduler->submit({urgent}).ok());
+  all.push_back(urgent);
   ASSERT_TRUE(rig.collector.wait_finished(all.size()));
   for (const SequenceRequest& request : all) {
     EXPECT_EQ(rig.collector.outcome(request.id.value).tokens, Rig::expected(request));
