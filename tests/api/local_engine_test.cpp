@@ -213,6 +213,7 @@ TEST_F(LocalEngineTest, a_full_queue_refuses_a_whole_request_and_forgets_it) {
   }
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(output_.num_requests(), records.size() - 1);
+  engine_->drain(std::chrono::milliseconds(0));  // before the records go
 }
 
 TEST_F(LocalEngineTest, cancel_ends_every_choice_with_one_done) {
