@@ -14,7 +14,7 @@
 #include "fmt/core.h"
 #include "kernels/cpu/backend.h"
 #include "memory/prefix_key.h"
-#include "model_identity.h"
+#include "model/fingerprint.h"
 #include "tandem/model.h"
 #include "text/bpe.h"
 
@@ -135,7 +135,7 @@ absl::Status Instance::load_model(const std::string& path) {
   TANDEM_ASSIGN(std::unique_ptr<ModelFile> model, open_model(path));
   spec_ = model->spec();
   default_kv_dtype_ = default_kv_dtype(*model);
-  identity_ = model_identity(path, *model);
+  identity_ = model_fingerprint(path, *model);
   const TokenizerSpec& text = model->tokenizer();
   if (!text.chat_template.empty()) {
     TANDEM_ASSIGN(chat_template_,
@@ -164,7 +164,7 @@ absl::Status Instance::start_processes(ServerConfig config, const std::string& a
   const std::uint32_t num_blocks = memory.pool.num_blocks;
   const auto block_tokens = static_cast<std::uint32_t>(memory.pool.block_tokens);
   const std::uint32_t reserve_blocks = std::min(config.max_running_sequences, num_blocks / 16);
-  server_right_ = std::move(memory.right);
+  server_lock_ = std::move(memory.lock);
   control_memory_ = std::move(memory.control);
   ledger_memory_ = std::move(memory.ledger);
   prefix_memory_ = std::move(memory.prefix_table);

@@ -14,12 +14,12 @@
 #include "api/output.h"
 #include "base/handles.h"
 #include "base/metrics.h"
+#include "cli/server_config.h"
 #include "instance_memory.h"
 #include "memory/kv_pool.h"
-#include "sched/child_process.h"
+#include "process/child_process.h"
+#include "process/supervisor.h"
 #include "sched/scheduler.h"
-#include "sched/supervisor.h"
-#include "tandem/config.h"
 #include "tandem/model.h"
 #include "text/chat_template.h"
 
@@ -63,7 +63,7 @@ class Instance final {
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<ChatTemplate> chat_template_;
   MetricRegistry metrics_;
-  std::optional<OwnerClient> server_right_;  // given up after all that writes to the regions is gone
+  std::optional<OwnerClient> server_lock_;  // given up after all that writes to the regions is gone
   Mapping control_memory_;
   Mapping ledger_memory_;
   Mapping prefix_memory_;

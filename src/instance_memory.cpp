@@ -78,13 +78,13 @@ absl::StatusOr<Mapping> map_region(OwnerClient& owner, const std::string& name, 
 }
 
 // Holds the lock of the one server.
-absl::StatusOr<OwnerClient> take_right(const std::string& address, bool attached,
-                                       const std::function<bool()>& owner_lives) {
-  TANDEM_ASSIGN(OwnerClient right,
+absl::StatusOr<OwnerClient> lock_server(const std::string& address, bool attached,
+                                        const std::function<bool()>& owner_lives) {
+  TANDEM_ASSIGN(OwnerClient lock,
                 OwnerClient::connect(address, attached ? kAttachedOwnerTimeout : kOwnerTimeout, owner_lives));
-  const absl::Status taken = right.attach(kServerRegion, 1, kServerTimeout).status();
-  if (taken.ok()) return right;
-  if (!absl::IsDeadlineExceeded(taken) || is_stopped(right.peer_pid())) return taken;
+  const absl::Status taken = lock.attach(kServerRegion, 1, kServerTimeout).status();
+  if (taken.ok()) return lock;
+  if (!absl::IsDeadlineExceeded(taken) || is_stopped(lock.peer_pid())) return taken;
   TANDEM_ASSIGN(OwnerClient other, OwnerClient::connect(address, kAttachedOwnerTimeout));
   TANDEM_ASSIGN(const std::vector<RegionInfo> regions, other.stat());
   const auto held = std::ranges::find(regions, kServerRegion, &RegionInfo::name);
@@ -120,7 +120,7 @@ absl::Status drop_old_channels(OwnerClient& owner) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<PoolRecord> new_pool_record(const ServerConfig& config, const ModelIdentity& model) {
+absl::StatusOr<PoolRecord> new_pool_record(const ServerConfig& config, const ModelFingerprint& model) {
   PoolRecord record;
   record.block_tokens = config.block_tokens.value_or(kDefaultBlockTokens);
   record.kv_dtype = config.kv_dtype.value_or(model.default_kv_dtype);
@@ -132,7 +132,7 @@ absl::StatusOr<PoolRecord> new_pool_record(const ServerConfig& config, const Mod
   return record;
 }
 
-absl::StatusOr<PoolRecord> settle_pool(OwnerClient& owner, const ServerConfig& config, const ModelIdentity& model) {
+absl::StatusOr<PoolRecord> settle_pool(OwnerClient& owner, const ServerConfig& config, const ModelFingerprint& model) {
   const auto write = [&](std::span<std::byte> bytes) -> absl::Status {
     TANDEM_ASSIGN(const PoolRecord record, new_pool_record(config, model));
     std::memcpy(bytes.data(), &record, sizeof(record));
@@ -156,13 +156,13 @@ std::uint32_t context_tokens(const ServerConfig& config, const ModelSpec& spec) 
 }
 
 absl::StatusOr<InstanceMemory> open_instance_memory(const ServerConfig& config, const std::string& address,
-                                                    const ModelIdentity& model,
+                                                    const ModelFingerprint& model,
                                                     const std::function<bool()>& owner_lives) {
-  TANDEM_ASSIGN(OwnerClient right, take_right(address, !config.owner_socket.empty(), owner_lives));
+  TANDEM_ASSIGN(OwnerClient lock, lock_server(address, !config.owner_socket.empty(), owner_lives));
   TANDEM_ASSIGN(OwnerClient owner, OwnerClient::connect(address, kOwnerTimeout, owner_lives));
   TANDEM_TRY(await_old_workers(owner));
   TANDEM_ASSIGN(const PoolRecord pool, settle_pool(owner, config, model));
-  InstanceMemory memory{.right = std::move(right),
+  InstanceMemory memory{.lock = std::move(lock),
                         .owner = std::move(owner),
                         .pool = pool,
                         .control = {},

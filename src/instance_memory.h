@@ -7,10 +7,10 @@
 
 #include "absl/status/statusor.h"
 #include "base/handles.h"
+#include "cli/server_config.h"
 #include "ipc/control_page.h"
 #include "memory/owner_client.h"
 #include "memory/pool_record.h"
-#include "tandem/config.h"
 #include "tandem/model.h"
 
 namespace tandem {
@@ -19,7 +19,7 @@ namespace tandem {
 std::uint32_t context_tokens(const ServerConfig& config, const ModelSpec& spec);
 
 struct InstanceMemory {
-  OwnerClient right;  // no other server uses the owner while this is open
+  OwnerClient lock;  // no other server uses the owner while this is open
   OwnerClient owner;
   PoolRecord pool;
   Mapping control;
@@ -27,7 +27,7 @@ struct InstanceMemory {
   Mapping prefix_table;  // none without the prefix cache
 };
 
-struct ModelIdentity {
+struct ModelFingerprint {
   const ModelSpec& spec;
   DType default_kv_dtype = DType::kF16;  // of a new pool when none is asked for
   PrefixKey hash;
@@ -37,7 +37,7 @@ struct ModelIdentity {
 // nobody else writes to the pool. FailedPrecondition: the memory that is there is not what `config` asks for, or
 // another server uses it.
 absl::StatusOr<InstanceMemory> open_instance_memory(const ServerConfig& config, const std::string& address,
-                                                    const ModelIdentity& model,
+                                                    const ModelFingerprint& model,
                                                     const std::function<bool()>& owner_lives);
 
 }  // namespace tandem

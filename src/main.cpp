@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "base/server_options.h"
 #include "base/status.h"
-#include "commands.h"
+#include "cli/commands.h"
+#include "cli/server_options.h"
 #include "fmt/core.h"
 
 namespace tandem {

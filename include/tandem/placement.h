@@ -8,10 +8,12 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "tandem/config.h"
 #include "tandem/types.h"
 
 namespace tandem {
+
+// Where the two phases run: one lane for both, or a prefill and a decode lane over one KV pool.
+enum class Placement : std::uint8_t { kSemi, kFused };
 
 struct LaneReport {
   std::string name;  // "prefill", "decode"; "fused" for the only one

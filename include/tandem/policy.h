@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "tandem/config.h"
+#include "tandem/placement.h"
 #include "tandem/types.h"
 
 namespace tandem {

@@ -36,7 +36,7 @@ struct PlanItem {
   // Of a decode step sent ahead: how many of the sequence's newest tokens the scheduler did not know, at most
   // kMaxLookAhead. The step's one row is the newest; `tokens` is empty and `counts` lacks them all.
   std::uint32_t unknown_tokens = 0;
-  std::uint32_t follows = 0;       // and the sequence's place among the items of the plan before this one
+  std::uint32_t previous_index = 0;       // index of the same sequence in the previous plan's items
   std::uint32_t wants_sample = 0;  // 1: draw the token that follows the last row
   std::uint32_t wants_logits = 0;  // 1: return the last row's logits, before any sampling change
   SampleRow sampling;              // its spans are filled in by the lane from `bias` and `counts`

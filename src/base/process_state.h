@@ -15,11 +15,11 @@ bool is_traced(int pid);
 // stopped meanwhile, as when Ctrl-Z stops a whole group, has seen nothing and would judge by its own absence.
 class StopDetector final {
  public:
-  static constexpr std::int64_t kLookEveryUs = 100'000;  // how often to look: one read of /proc each
+  static constexpr std::int64_t kPollEveryUs = 100'000;  // how often to look: one read of /proc each
   static constexpr std::uint32_t kLooks = 6;             // in a row: stopped for half a second
 
   // True from the look on that makes it certain until the process goes on.
-  bool look(int pid) {
+  bool poll(int pid) {
     looks_ = is_stopped(pid) ? looks_ + 1 : 0;
     return looks_ >= kLooks;
   }

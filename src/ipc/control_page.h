@@ -26,16 +26,16 @@ struct alignas(64) LaneCounters {
   std::atomic<std::uint64_t> heartbeat{0};
 };
 
-// What the scheduler says of itself, for whoever looks from outside (`tandem inspect`): each number true of a moment,
+// What the scheduler says of itself, for whoever asks from outside (`tandem inspect`): each number true of a moment,
 // all of them together of none. Writer: the scheduler's thread, every turn in which something happened; a server sets
 // them to zero when it starts. They stay when it is killed, and mean nothing then: who reads them asks the owner first
 // whether there is a server.
 struct alignas(64) ServerCounters {
   // Sequences that hold blocks, by what they do, and the blocks they name; a cached one counts once for each of them.
-  std::atomic<std::uint32_t> reading_sequences{0};
-  std::atomic<std::uint32_t> reading_blocks{0};
-  std::atomic<std::uint32_t> generating_sequences{0};
-  std::atomic<std::uint32_t> generating_blocks{0};
+  std::atomic<std::uint32_t> prefill_sequences{0};
+  std::atomic<std::uint32_t> prefill_blocks{0};
+  std::atomic<std::uint32_t> decode_sequences{0};
+  std::atomic<std::uint32_t> decode_blocks{0};
   std::atomic<std::uint32_t> waiting_sequences{0};  // hold none
   std::atomic<std::uint32_t> evictable_blocks{0};  // in the prefix cache and named by no sequence
   // Tokens of admitted prompts that may share, and how many of them the prefix cache had.

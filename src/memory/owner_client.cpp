@@ -100,7 +100,7 @@ absl::StatusOr<OwnerClient::Message> OwnerClient::receive(std::string_view name,
     }
     if (got == 0 || (errno != EAGAIN && errno != EINTR)) return gone();
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
-    if (stop.look(peer_pid_)) {
+    if (stop.poll(peer_pid_)) {
       return absl::DeadlineExceededError(fmt::format(
           "the owner does not answer, its process {} is stopped; `kill -CONT {}` lets it go on", peer_pid_, peer_pid_));
     }
@@ -109,7 +109,7 @@ absl::StatusOr<OwnerClient::Message> OwnerClient::receive(std::string_view name,
           fmt::format("the owner did not answer within {} ms about region '{}'", timeout.count(), name));
     }
     pollfd ready = {.fd = socket_.get(), .events = POLLIN, .revents = 0};
-    ::poll(&ready, 1, static_cast<int>(std::min<std::int64_t>(left.count(), StopDetector::kLookEveryUs / 1000)));
+    ::poll(&ready, 1, static_cast<int>(std::min<std::int64_t>(left.count(), StopDetector::kPollEveryUs / 1000)));
   }
 }
 

@@ -23,7 +23,8 @@ struct LaneStep {
   std::vector<Item> items;
   bool decodes = false;
   bool prefills = false;
-  bool goes_on = false;  // with a sequence that was generating before: the lane should not have waited for this plan
+  bool continues_decode =
+      false;  // some sequence also decoded in the step before: the lane's waiting time then counts as a stall
   std::int64_t sent_us = 0;
   std::size_t bytes = 0;  // of the plan's message
 };
@@ -40,8 +41,8 @@ struct LaneState {
   Result result;
   std::int64_t ended_us = 0;  // when the result of its last step was read
   std::uint64_t heartbeat = 0;  // last seen
-  std::int64_t looked_us = 0;   // when that was
-  std::int64_t silent_us = 0;   // so long it has not changed while a step was under way
+  std::int64_t heartbeat_read_us = 0;   // when `heartbeat` was read
+  std::int64_t heartbeat_silent_us = 0;   // time without a new heartbeat while a step was under way
 };
 
 }  // namespace tandem

@@ -20,7 +20,7 @@ Run append_run(std::vector<T>& list, Iterator first, Iterator last) {
 
 std::size_t PlanBuilder::item_bytes(const Sequence& sequence, std::uint32_t num_tokens) const {
   const SequenceRequest& request = sequence.request;
-  const std::size_t num_blocks = blocks_for(std::uint64_t{sequence.computed} + sequence.num_steps + num_tokens);
+  const std::size_t num_blocks = blocks_for(std::uint64_t{sequence.computed} + sequence.steps_in_flight + num_tokens);
   return sizeof(PlanItem) + num_blocks * sizeof(BlockId) + 2 * num_tokens * sizeof(TokenId) +
          (request.bias.size() + request.stop_tokens.size()) * sizeof(TokenLogprob) +
          sequence.counts.size() * sizeof(TokenCount) + request.stop_tokens.size() * sizeof(TokenId);
@@ -30,7 +30,7 @@ std::size_t PlanBuilder::item_bytes(const Sequence& sequence, std::uint32_t num_
 PlanItem& PlanBuilder::add_item(Plan& plan, const Sequence& sequence, std::uint32_t num_tokens) const {
   PlanItem& item = plan.items.emplace_back();
   item.sequence = sequence.request.id;
-  item.position = sequence.computed + sequence.num_steps;
+  item.position = sequence.computed + sequence.steps_in_flight;
   const std::uint32_t num_blocks = blocks_for(std::uint64_t{item.position} + num_tokens);
   const auto blocks = sequence.lease.blocks();
   TANDEM_CHECK(num_blocks <= blocks.size(), "a step's tokens have blocks");
@@ -58,7 +58,7 @@ void PlanBuilder::add_sampling(Plan& plan, PlanItem& item, const Sequence& seque
 void PlanBuilder::append(Plan& plan, const Sequence& sequence, std::uint32_t num_tokens) const {
   const SequenceRequest& request = sequence.request;
   const std::uint32_t end = sequence.computed + num_tokens;
-  TANDEM_CHECK(sequence.num_steps == 0 && end <= sequence.tokens.size(), "a step's tokens are known");
+  TANDEM_CHECK(sequence.steps_in_flight == 0 && end <= sequence.tokens.size(), "a step's tokens are known");
   PlanItem& item = add_item(plan, sequence, num_tokens);
   const auto first = sequence.tokens.begin() + sequence.computed;
   item.tokens = append_run(plan.tokens, first, first + num_tokens);
@@ -78,10 +78,10 @@ void PlanBuilder::append(Plan& plan, const Sequence& sequence, std::uint32_t num
 }
 
 void PlanBuilder::append_ahead(Plan& plan, const Sequence& sequence) const {
-  TANDEM_CHECK(sequence.num_steps > 0 && sequence.decoding(), "only decode steps are sent ahead");
+  TANDEM_CHECK(sequence.steps_in_flight > 0 && sequence.decoding(), "only decode steps are sent ahead");
   PlanItem& item = add_item(plan, sequence, 1);
-  item.unknown_tokens = sequence.num_steps;
-  item.follows = sequence.step_index;
+  item.unknown_tokens = sequence.steps_in_flight;
+  item.previous_index = sequence.step_index;
   add_sampling(plan, item, sequence);
 }
 

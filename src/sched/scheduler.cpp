@@ -22,7 +22,7 @@ constexpr std::chrono::milliseconds kIdleWait{100};
 // A lane beats with every layer of a step. One that has not for this long hangs and is replaced. Time counts up to
 // so much between two looks: when all processes were paused, as a frozen container is, nobody was silent.
 constexpr std::int64_t kHeartbeatTimeoutUs = 8'000'000;
-constexpr std::int64_t kLongestLookUs = 200'000;
+constexpr std::int64_t kLongestPollUs = 200'000;
 
 bool wants_counts(const SampleRow& sampling) {
   return sampling.repetition_penalty != 1.0F || sampling.presence_penalty != 0.0F || sampling.frequency_penalty != 0.0F;
@@ -195,10 +195,11 @@ absl::StatusOr<bool> Scheduler::read_result(LaneState& lane) {
 bool Scheduler::hangs(std::uint32_t id, LaneState& lane) const {
   const std::uint64_t heartbeat = control_.lanes[id].heartbeat.load(std::memory_order_relaxed);
   const std::int64_t now_us = steady_now_us();
-  const std::int64_t looked_us = std::exchange(lane.looked_us, now_us);
+  const std::int64_t heartbeat_read_us = std::exchange(lane.heartbeat_read_us, now_us);
   const bool beats = heartbeat != std::exchange(lane.heartbeat, heartbeat);
-  lane.silent_us = beats ? 0 : lane.silent_us + std::min(now_us - looked_us, kLongestLookUs);
-  return lane.silent_us > kHeartbeatTimeoutUs;
+  lane.heartbeat_silent_us =
+      beats ? 0 : lane.heartbeat_silent_us + std::min(now_us - heartbeat_read_us, kLongestPollUs);
+  return lane.heartbeat_silent_us > kHeartbeatTimeoutUs;
 }
 
 void Scheduler::apply(LaneState& lane) {
@@ -208,13 +209,13 @@ void Scheduler::apply(LaneState& lane) {
   const std::int64_t now_us = steady_now_us();
   const std::int64_t began_us = std::max(step.sent_us, std::exchange(lane.ended_us, now_us));
   metrics_.step_seconds[step.decodes ? 1 : 0].observe(static_cast<double>(now_us - began_us) * 1e-6);
-  if (step.goes_on) metrics_.decode_wait_seconds.add(static_cast<double>(lane.result.waited_us) * 1e-6);
+  if (step.continues_decode) metrics_.decode_wait_seconds.add(static_cast<double>(lane.result.waited_us) * 1e-6);
 
   const bool whole = lane.result.error.empty() && lane.result.items.size() == step.items.size();
   for (std::size_t index = 0; index < step.items.size(); ++index) {
     const LaneStep::Item& item = step.items[index];
     if (item.sequence == nullptr) continue;
-    if (--item.sequence->num_steps == 0) item.sequence->lane.reset();
+    if (--item.sequence->steps_in_flight == 0) item.sequence->lane.reset();
     if (whole) {
       apply_item(*item.sequence, item.num_tokens, lane.result, lane.result.items[index]);
     } else {
@@ -275,7 +276,7 @@ void Scheduler::handle_lane_down(LaneId id, std::uint64_t epoch) {
   for (Sequence* sequence : std::vector(running_)) {
     if (sequence->lane != id) continue;
     sequence->lane.reset();
-    sequence->num_steps = 0;
+    sequence->steps_in_flight = 0;
     if (++sequence->lane_losses >= kMaxLaneLosses) {
       finish(*sequence, FinishReason::kCancelled,
              absl::InternalError(fmt::format("{} workers in a row ended while running this request", kMaxLaneLosses)));

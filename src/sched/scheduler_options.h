@@ -6,7 +6,7 @@
 #include <string>
 
 #include "sched/plan_builder.h"
-#include "tandem/config.h"
+#include "tandem/placement.h"
 
 namespace tandem {
 

@@ -73,7 +73,7 @@ bool Scheduler::send_plans() {
 bool Scheduler::make_plan(LaneId id, LaneState& lane) {
   lane.plan.clear();
   lane.planned.items.clear();
-  lane.planned.decodes = lane.planned.prefills = lane.planned.goes_on = false;
+  lane.planned.decodes = lane.planned.prefills = lane.planned.continues_decode = false;
   const PlacementView view = placement_view();
   const LaneDuty duty = lane_duty(view, id);
   if (lane.in_flight.empty()) {
@@ -99,8 +99,8 @@ void Scheduler::send_plan(LaneId id, LaneState& lane) {
   lane.planned.sent_us = steady_now_us();
   lane.planned.bytes = message_bytes(lane.plan);
   if (lane.in_flight.empty()) {
-    lane.looked_us = lane.planned.sent_us;
-    lane.silent_us = 0;
+    lane.heartbeat_read_us = lane.planned.sent_us;
+    lane.heartbeat_silent_us = 0;
   }
   if (lane.spare.empty()) lane.spare.emplace_back();
   std::swap(lane.spare.front(), lane.planned);
@@ -138,10 +138,10 @@ void Scheduler::add_decodes_ahead(LaneId id, LaneState& lane) {
   for (Sequence* sequence : running_) {
     if (!sequence->decoding()) continue;
     if (sequence->lane && !(sequence->lane == id && at_place(newest, *sequence))) continue;
-    if (sequence->generated() + sequence->num_steps >= sequence->request.max_tokens) continue;
+    if (sequence->generated() + sequence->steps_in_flight >= sequence->request.max_tokens) continue;
     bytes += builder_.item_bytes(*sequence, 1);
     if (candidates_.size() >= options_.plan.max_decode_items || !builder_.fits(bytes)) return;
-    if (!cover(*sequence, sequence->num_steps + 1, Phase::kDecode).ok()) return;
+    if (!cover(*sequence, sequence->steps_in_flight + 1, Phase::kDecode).ok()) return;
     candidates_.push_back(sequence);
   }
   for (Sequence* sequence : candidates_) add_item(id, lane, *sequence, 1);
@@ -195,14 +195,14 @@ bool Scheduler::admit_to_pool(Sequence& sequence) {
 }
 
 void Scheduler::add_item(LaneId id, LaneState& lane, Sequence& sequence, std::uint32_t num_tokens) {
-  if (sequence.num_steps == 0) {
+  if (sequence.steps_in_flight == 0) {
     builder_.append(lane.plan, sequence, num_tokens);
   } else {
     builder_.append_ahead(lane.plan, sequence);
   }
-  lane.planned.goes_on |= sequence.num_steps > 0 || (sequence.decoding() && sequence.generated() > 1);
+  lane.planned.continues_decode |= sequence.steps_in_flight > 0 || (sequence.decoding() && sequence.generated() > 1);
   sequence.lane = id;
-  ++sequence.num_steps;
+  ++sequence.steps_in_flight;
   sequence.step_index = static_cast<std::uint32_t>(lane.planned.items.size());
   lane.planned.items.push_back({&sequence, num_tokens});
 }

@@ -59,7 +59,7 @@ struct Sequence {
   std::vector<TokenCount> counts;  // for the penalties; kept only when one is set
 
   std::optional<LaneId> lane;    // the lane that has steps of it
-  std::uint32_t num_steps = 0;   // so many; more than one of decode steps only
+  std::uint32_t steps_in_flight = 0;   // sent, result not read; more than one only while decoding ahead
   std::uint32_t step_index = 0;  // its place in the newest of them
   bool left_out = false;         // the last plan had no room for it: it comes first in the next
   std::uint32_t lane_losses = 0;  // since its last step that ended well

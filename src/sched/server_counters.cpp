@@ -21,10 +21,10 @@ void publish_counters(ServerCounters& counters, std::span<Sequence* const> runni
     ++sequences[phase];
     blocks[phase] += static_cast<std::uint32_t>(sequence->lease.blocks().size());
   }
-  counters.reading_sequences.store(sequences[0], std::memory_order_relaxed);
-  counters.reading_blocks.store(blocks[0], std::memory_order_relaxed);
-  counters.generating_sequences.store(sequences[1], std::memory_order_relaxed);
-  counters.generating_blocks.store(blocks[1], std::memory_order_relaxed);
+  counters.prefill_sequences.store(sequences[0], std::memory_order_relaxed);
+  counters.prefill_blocks.store(blocks[0], std::memory_order_relaxed);
+  counters.decode_sequences.store(sequences[1], std::memory_order_relaxed);
+  counters.decode_blocks.store(blocks[1], std::memory_order_relaxed);
   counters.waiting_sequences.store(static_cast<std::uint32_t>(num_waiting), std::memory_order_relaxed);
   counters.evictable_blocks.store(usage.evictable, std::memory_order_relaxed);
 }

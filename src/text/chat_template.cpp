@@ -5,8 +5,8 @@
 
 #include "fmt/core.h"
 
-#include "text/jinja_eval.h"
-#include "text/jinja_parser.h"
+#include "text/jinja/eval.h"
+#include "text/jinja/parser.h"
 
 namespace tandem {
 

@@ -60,7 +60,7 @@ absl::Status Lane::check(const Plan& plan) const {
   if (num_rows > max_rows) {
     return absl::InvalidArgumentError(fmt::format("a plan of {} rows exceeds the lane's {}", num_rows, max_rows));
   }
-  return drawn_.check(plan);
+  return tails_.check(plan);
 }
 
 // One item's rows: its tokens, or the newest one that this lane drew.
@@ -70,7 +70,7 @@ void Lane::add_rows(const Plan& plan, const PlanItem& item) {
   const auto num_rows = static_cast<std::int32_t>(rows_of(item));
   sequences_.push_back({first_row, num_rows, position, static_cast<std::int32_t>(item.blocks.begin)});
   for (std::int32_t row = 0; row < num_rows; ++row) positions_.push_back(position + row);
-  const DrawnTail* tail = drawn_.tail_of(item);
+  const SampledTail* tail = tails_.tail_of(item);
   const auto tokens = tail == nullptr ? run_of(plan.tokens, item.tokens) : tail->newest(1);
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
 }
@@ -80,7 +80,7 @@ Run Lane::add_counts(const Plan& plan, const PlanItem& item) {
   const std::size_t first = counts_.size();
   const auto counts = run_of(plan.counts, item.counts);
   counts_.insert(counts_.end(), counts.begin(), counts.end());
-  if (const DrawnTail* tail = drawn_.tail_of(item); tail != nullptr && !counts.empty()) {
+  if (const SampledTail* tail = tails_.tail_of(item); tail != nullptr && !counts.empty()) {
     for (const TokenId token : tail->newest(item.unknown_tokens)) count_token(counts_, first, token, 1);
   }
   return {static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(counts_.size() - first)};
@@ -97,7 +97,7 @@ void Lane::build_batch(const Plan& plan, Result& result) {
     const PlanItem& item = plan.items[index];
     ResultItem& answer = result.items.emplace_back();
     answer.sequence = item.sequence;
-    if (const DrawnTail* tail = drawn_.tail_of(item); tail != nullptr && tail->ended) continue;
+    if (const SampledTail* tail = tails_.tail_of(item); tail != nullptr && tail->ended) continue;
 
     const auto first_row = static_cast<std::int32_t>(tokens_.size());
     add_rows(plan, item);
@@ -184,7 +184,7 @@ void Lane::step(const Plan& plan, Result& result) {
   } else {
     result.error = message(status);
   }
-  drawn_.record(plan, result);
+  tails_.record(plan, result);
   result.busy_us = microseconds_since(start);
 }
 

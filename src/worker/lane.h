@@ -12,7 +12,7 @@
 #include "model/decoder.h"
 #include "tandem/backend.h"
 #include "tandem/transport.h"
-#include "worker/drawn_tokens.h"
+#include "worker/sampled_tokens.h"
 
 namespace tandem {
 
@@ -51,7 +51,7 @@ class Lane final {
   KvView kv_;
   std::uint32_t num_blocks_;
   LaneCounters& counters_;
-  DrawnTokens drawn_;
+  SampledTokens tails_;
 
   // Reused from step to step.
   std::vector<TokenId> tokens_;

@@ -77,15 +77,15 @@ TEST(StopDetector, is_certain_after_some_looks_in_a_row) {
   const Sleeper child;
   StopDetector detector;
   ASSERT_TRUE(child.comes_to(SIGSTOP, true));
-  for (std::uint32_t i = 1; i < StopDetector::kLooks; ++i) EXPECT_FALSE(detector.look(child.pid()));
+  for (std::uint32_t i = 1; i < StopDetector::kLooks; ++i) EXPECT_FALSE(detector.poll(child.pid()));
   ASSERT_TRUE(child.comes_to(SIGCONT, false));
-  EXPECT_FALSE(detector.look(child.pid())) << "it went on in time";
+  EXPECT_FALSE(detector.poll(child.pid())) << "it went on in time";
   ASSERT_TRUE(child.comes_to(SIGSTOP, true));
-  for (std::uint32_t i = 1; i < StopDetector::kLooks; ++i) EXPECT_FALSE(detector.look(child.pid()));
-  EXPECT_TRUE(detector.look(child.pid()));
-  EXPECT_TRUE(detector.look(child.pid()));
+  for (std::uint32_t i = 1; i < StopDetector::kLooks; ++i) EXPECT_FALSE(detector.poll(child.pid()));
+  EXPECT_TRUE(detector.poll(child.pid()));
+  EXPECT_TRUE(detector.poll(child.pid()));
   ASSERT_TRUE(child.comes_to(SIGCONT, false));
-  EXPECT_FALSE(detector.look(child.pid()));
+  EXPECT_FALSE(detector.poll(child.pid()));
 }
 
 }  // namespace

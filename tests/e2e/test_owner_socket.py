@@ -289,20 +289,20 @@ def test_inspect_shows_who_uses_the_blocks_and_what_the_prefix_cache_saved(owner
         state = owner.state()
         use = state["use"]
         none = {"sequences": 0, "blocks": 0}
-        assert use["reading"] == none and use["generating"] == none and use["waiting_sequences"] == 0
+        assert use["prefill"] == none and use["decode"] == none and use["waiting_sequences"] == 0
         assert use["evictable_blocks"] == state["blocks"]["published"] >= 60
         assert use["prefix_tokens_asked"] == server.metric("tandem:prefix_cache_queries_total") >= 2000
         assert use["prefix_tokens_hit"] == server.metric("tandem:prefix_cache_hits_total") > 900
         told = owner.inspect().stdout
-        for part in ("reading", "generating", "waiting", "evictable",
+        for part in ("prefill", "decode", "waiting", "evictable",
                      f"{use['prefix_tokens_hit']} of {use['prefix_tokens_asked']} prompt tokens"):
             assert part in told, told
 
         running = clients.submit(complete, server, max_tokens=400)
-        wait_until(lambda: owner.state()["use"]["generating"]["sequences"] == 1, what="a generating sequence")
+        wait_until(lambda: owner.state()["use"]["decode"]["sequences"] == 1, what="a generating sequence")
         use = owner.state()["use"]
         if not running.done():
-            assert use["generating"]["blocks"] >= 60 > use["evictable_blocks"], use
+            assert use["decode"]["blocks"] >= 60 > use["evictable_blocks"], use
         running.result(timeout=30)
         server.kill()
     wait_until(lambda: owner.state()["server_pid"] is None, what="the server's end")
@@ -316,7 +316,7 @@ def test_inspect_shows_who_uses_the_blocks_and_what_the_prefix_cache_saved(owner
         while not seen and rounds < 20:
             running = reader(server, rounds)
             while running.is_alive():
-                seen = max(seen, owner.state()["use"]["reading"]["blocks"])
+                seen = max(seen, owner.state()["use"]["prefill"]["blocks"])
             rounds += 1
         assert seen >= 100, (seen, rounds)
         assert server.stop() == 0

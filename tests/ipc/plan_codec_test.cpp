@@ -33,7 +33,7 @@ Plan random_plan(std::mt19937_64& random) {
     item.counts = grow(random, plan.counts.size(), 3);
     item.stops = grow(random, plan.stops.size(), 3);
     item.unknown_tokens = static_cast<std::uint32_t>(random() % (kMaxLookAhead + 1));
-    item.follows = static_cast<std::uint32_t>(random());
+    item.previous_index = static_cast<std::uint32_t>(random());
     item.wants_sample = random() % 2;
     item.wants_logits = random() % 2;
     item.sampling.seed = random();
@@ -91,8 +91,9 @@ void expect_equal(const Plan& a, const Plan& b) {
     EXPECT_TRUE(x.sequence == y.sequence && x.position == y.position && equal(x.tokens, y.tokens) &&
                 equal(x.blocks, y.blocks) && equal(x.targets, y.targets) && equal(x.bias, y.bias) &&
                 equal(x.counts, y.counts) && equal(x.stops, y.stops) && x.unknown_tokens == y.unknown_tokens &&
-                x.follows == y.follows && x.wants_sample == y.wants_sample && x.wants_logits == y.wants_logits &&
-                x.sampling.seed == y.sampling.seed && x.sampling.temperature == y.sampling.temperature &&
+                x.previous_index == y.previous_index && x.wants_sample == y.wants_sample &&
+                x.wants_logits == y.wants_logits && x.sampling.seed == y.sampling.seed &&
+                x.sampling.temperature == y.sampling.temperature &&
                 x.sampling.num_top_logprobs == y.sampling.num_top_logprobs &&
                 x.sampling.wants_logprob == y.sampling.wants_logprob);
     EXPECT_TRUE(y.sampling.bias.empty() && y.sampling.counts.empty());

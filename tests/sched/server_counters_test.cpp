@@ -24,10 +24,10 @@ TEST(ServerCounters, tell_reading_from_generating_and_count_shared_blocks_for_ea
   sequences[0].computed = 5;
   ServerCounters counters;
   publish_counters(counters, running, 7, instance.pool->usage());
-  EXPECT_EQ(counters.generating_sequences, 1U);
-  EXPECT_EQ(counters.generating_blocks, 2U);
-  EXPECT_EQ(counters.reading_sequences, 2U);
-  EXPECT_EQ(counters.reading_blocks, 4U);
+  EXPECT_EQ(counters.decode_sequences, 1U);
+  EXPECT_EQ(counters.decode_blocks, 2U);
+  EXPECT_EQ(counters.prefill_sequences, 2U);
+  EXPECT_EQ(counters.prefill_blocks, 4U);
   EXPECT_EQ(counters.waiting_sequences, 7U);
   EXPECT_EQ(counters.evictable_blocks, 0U);
 }
@@ -45,8 +45,8 @@ TEST(ServerCounters, follow_a_scheduler_from_request_to_request) {
     EXPECT_EQ(counters.prefix_tokens_hit, (round - 1) * 40);
   }
   rig.scheduler->stop(absl::UnavailableError("test over"));
-  EXPECT_EQ(counters.generating_sequences, 0U);
-  EXPECT_EQ(counters.reading_blocks, 0U);
+  EXPECT_EQ(counters.decode_sequences, 0U);
+  EXPECT_EQ(counters.prefill_blocks, 0U);
   EXPECT_EQ(counters.evictable_blocks, rig.pool->usage().published);
   EXPECT_GE(counters.evictable_blocks, 10U);
 }

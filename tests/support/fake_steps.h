@@ -24,9 +24,9 @@ class FakeSteps {
     result.clear();
     result.step = plan.step;
     for (const PlanItem& item : plan.items) run_item(plan, item, result);
-    drawn_.clear();
+    sampled_.clear();
     stops_ = plan.stops;
-    for (std::size_t i = 0; i < plan.items.size(); ++i) drawn_.push_back({plan.items[i], result.items[i]});
+    for (std::size_t i = 0; i < plan.items.size(); ++i) sampled_.push_back({plan.items[i], result.items[i]});
   }
 
   // Every block of the plan is in use from the start of a step to its end.
@@ -59,8 +59,8 @@ class FakeSteps {
       result.error = fmt::format("sequence {} was sent ahead {}", item.sequence.value, what);
       return std::nullopt;
     };
-    if (item.follows >= drawn_.size()) return wrong("of a step that has no such item");
-    const auto& [before, answer] = drawn_[item.follows];
+    if (item.previous_index >= sampled_.size()) return wrong("of a step that has no such item");
+    const auto& [before, answer] = sampled_[item.previous_index];
     if (before.sequence != item.sequence) return wrong("and follows another");
     if (answer.has_token == 0) return std::nullopt;
     if (before.position + std::max(before.tokens.count, 1U) != item.position) return wrong("to another position");
@@ -104,7 +104,7 @@ class FakeSteps {
   }
 
   FakeKv& kv_;
-  std::vector<Drawn> drawn_;  // in the last step
+  std::vector<Drawn> sampled_;  // in the last step
   std::vector<TokenId> stops_;
 };
 

@@ -1,5 +1,5 @@
-#include "text/jinja_eval.h"
-#include "text/jinja_parser.h"
+#include "text/jinja/eval.h"
+#include "text/jinja/parser.h"
 
 #include <gtest/gtest.h>
 

@@ -156,7 +156,7 @@ TEST_F(LaneTest, a_step_sent_ahead_of_what_this_lane_did_not_draw_is_refused) {
   other.items[0].sequence = SequenceId{9};
   EXPECT_TRUE(refused(other));
   other = ahead(2, 3);
-  other.items[0].follows = 1;
+  other.items[0].previous_index = 1;
   EXPECT_TRUE(refused(other));
   other = ahead(2, 3);
   other.tokens = {1};
