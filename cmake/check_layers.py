@@ -1,4 +1,4 @@
-"""Compares every #include with the layers (architecture, "Layers").
+"""Compares every #include with the layers (.github/CONTRIBUTING.md, "Layers").
 
 usage: check_layers.py ROOT MODULES
 MODULES is written by checks.cmake from what tandem_module() was told: "name|directory|dep dep" per line.
