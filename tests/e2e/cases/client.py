@@ -2,6 +2,8 @@
 import base64
 import contextlib
 import json
+import random
+import re
 import socket
 import threading
 
@@ -272,3 +274,23 @@ def request_bytes(path, body=None, method="POST", headers=(), version="1.1", hos
 
 def http2_settings():
     return base64.urlsafe_b64encode(bytes(18)).decode()
+
+
+def metric(server, name, **labels):
+    """The sum of a metric's series that have these labels. Prefixes are written with ':' or '_'."""
+    total, found = 0.0, False
+    for line in get(server, "/metrics").text.splitlines():
+        if match := re.fullmatch(rf"tandem[:_]{re.escape(name)}(\{{.*\}})? (\S+)", line):
+            if all(f'{label}="{value}"' in (match.group(1) or "") for label, value in labels.items()):
+                total, found = total + float(match.group(2)), True
+    assert found, f"no metric {name} {labels}"
+    return total
+
+
+WORDS = "river stone light market garden engine winter letter mountain paper silver window".split()
+
+
+def words(seed, count):
+    """A text of its own for each seed."""
+    draw = random.Random(seed)
+    return f"{seed} " + " ".join(draw.choice(WORDS) for _ in range(count))

@@ -37,7 +37,7 @@ def not_applicable(fault, reason):
 
 def not_yet(fault, reason, slow=False):
     def mark(function):
-        return pytest.mark.xfail(strict=True, reason=reason)(case(fault, slow)(function))
+        return pytest.mark.xfail(strict=True, reason=reason, raises=AssertionError)(case(fault, slow)(function))
 
     return mark
 

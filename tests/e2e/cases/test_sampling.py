@@ -53,6 +53,7 @@ def test_an_empty_bias_is_no_bias(server):
     plain = text(chat(server, body))
     for nothing in ({}, None):
         assert text(chat(server, body | {"logit_bias": nothing})) == plain != ""
+    assert text(chat(server, body | {"logit_bias": {"5": 100}})) != plain, "one that is there counts"
 
 
 @case("BC-053")
