@@ -1,7 +1,7 @@
 """The verdicts of the reported faults as a table, and their ids as words for `-k`."""
 import pytest
 
-from conftest import Server, gone, wait_until
+from conftest import Server, gone, server, wait_until  # noqa: F401, `server` wherever pytest is started
 
 from .registry import CASES
 
