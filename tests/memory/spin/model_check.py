@@ -24,6 +24,8 @@ HOLDS = [
     ("ledger", ledger(2, 1, 2, 2, 1)),
     ("ledger", ledger(3, 1, 1, 1, 1)),
     ("retire", {}),
+    ("team", {"NUM_HELPERS": 1, "RUNS": 3}),
+    ("team", {"NUM_HELPERS": 2, "RUNS": 3}),
 ]
 HOLDS_FULL = [
     ("ledger", ledger(2, 2, 1, 2, 2)),
@@ -46,6 +48,8 @@ FAILS = [
         )
     ),
     *(("retire", {mistake: 1}) for mistake in ("NO_STAMPS", "ISSUE_LATE", "COMPLETE_EARLY", "NO_REAP")),
+    *(("team", {mistake: 1}) for mistake in ("CLEARING_WAKE", "NO_SECOND_LOOK", "WAKE_BEFORE_POST")),
+    ("team", {"NUM_HELPERS": 2, "CLEARING_WAKE": 1}),
 ]
 
 
