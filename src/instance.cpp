@@ -224,8 +224,12 @@ absl::Status Instance::start_processes(ServerConfig config, const std::string& a
   scheduling.max_running_sequences = config.max_running_sequences;
   scheduling.max_queued_sequences = config.max_queued_requests;
   scheduling.look_ahead_steps = config.look_ahead_steps;
-  scheduling.plan = {block_tokens, config.prefill_chunk_tokens, config.max_running_sequences,
-                     ChannelSizes{}.plan_ring_bytes};
+  scheduling.plan = {block_tokens,
+                     config.prefill_chunk_tokens,
+                     config.max_running_sequences,
+                     ChannelSizes{}.plan_ring_bytes,
+                     max_result_bytes(ChannelSizes{}),
+                     spec_.vocab_size};
   if (config.prefix_cache) {
     scheduling.prefix_identity =
         fmt::format("{} {} {}", identity_, kv_dtype_word(memory.pool.kv_dtype), backend->info().kernels);
