@@ -1,22 +1,45 @@
 #include "memory/prefix_index.h"
 
+#include <algorithm>
+#include <bit>
+
 #include "base/status.h"
 
 namespace tandem {
 
-PrefixIndex::PrefixIndex(std::span<PrefixKey> table) : table_(table), entries_(table.size()) {}
+PrefixIndex::PrefixIndex(std::span<PrefixKey> table)
+    : table_(table), entries_(table.size()), slots_(std::bit_ceil(2 * table.size() + 1), kNone) {}
+
+std::size_t PrefixIndex::slot_of(const PrefixKey& key) const {
+  std::size_t slot = home_of(key);
+  while (slots_[slot] != kNone && table_[slots_[slot]] != key) slot = (slot + 1) & (slots_.size() - 1);
+  return slot;
+}
+
+// Closes the gap: a name that was put further on because its place was taken moves up, so that slot_of() finds it.
+void PrefixIndex::erase_slot(std::size_t slot) {
+  const std::size_t mask = slots_.size() - 1;
+  for (std::size_t at = (slot + 1) & mask; slots_[at] != kNone; at = (at + 1) & mask) {
+    const std::size_t from_home = (at - home_of(table_[slots_[at]])) & mask;
+    if (from_home < ((at - slot) & mask)) continue;
+    slots_[slot] = slots_[at];
+    slot = at;
+  }
+  slots_[slot] = kNone;
+}
 
 std::optional<BlockId> PrefixIndex::find(const PrefixKey& key) const {
-  const auto at = by_key_.find(key);
-  if (at == by_key_.end()) return std::nullopt;
-  return BlockId{at->second};
+  const std::uint32_t block = slots_[slot_of(key)];
+  return block == kNone ? std::nullopt : std::optional(BlockId{block});
 }
 
 void PrefixIndex::insert(BlockId block, const PrefixKey& key) {
   Entry& entry = entries_[block.value];
   TANDEM_CHECK(!entry.named && entry.pins == 0, "a block is published once");
+  const std::size_t slot = slot_of(key);
+  TANDEM_CHECK(slots_[slot] == kNone, "no two blocks have one name");
   table_[block.value] = key;
-  TANDEM_CHECK(by_key_.emplace(key, block.value).second, "no two blocks have one name");
+  slots_[slot] = block.value;
   entry.named = true;
   entry.pins = 1;
   ++num_blocks_;
@@ -24,7 +47,9 @@ void PrefixIndex::insert(BlockId block, const PrefixKey& key) {
 
 bool PrefixIndex::restore(BlockId block) {
   const PrefixKey& key = table_[block.value];
-  if (key == PrefixKey{} || !by_key_.emplace(key, block.value).second) return false;
+  const std::size_t slot = slot_of(key);
+  if (key == PrefixKey{} || slots_[slot] != kNone) return false;
+  slots_[slot] = block.value;
   entries_[block.value].named = true;
   ++num_blocks_;
   append(block.value);
@@ -55,20 +80,28 @@ std::optional<BlockId> PrefixIndex::evict() {
   if (oldest_ == kNone) return std::nullopt;
   const std::uint32_t block = oldest_;
   unlink(block);
-  by_key_.erase(table_[block]);
+  const std::size_t slot = slot_of(table_[block]);
+  TANDEM_CHECK(slots_[slot] == block, "only the index changes the names of cached blocks");
+  erase_slot(slot);
   entries_[block].named = false;
   --num_blocks_;
   return BlockId{block};
 }
 
+// In the order of the blocks' memory, not of their unpinning: a pool has millions.
 std::vector<BlockId> PrefixIndex::clear() {
   std::vector<BlockId> unpinned;
-  while (const auto block = evict()) unpinned.push_back(*block);
-  for (const auto& [key, block] : by_key_) {
+  unpinned.reserve(num_unpinned_);
+  for (std::uint32_t block = 0; block < entries_.size(); ++block) {
+    if (!entries_[block].named) continue;
     entries_[block].named = false;
     table_[block] = PrefixKey{};  // not to come back with restore()
+    if (entries_[block].pins == 0) unpinned.push_back(BlockId{block});
   }
-  by_key_.clear();
+  std::ranges::fill(slots_, kNone);
+  num_blocks_ -= static_cast<std::uint32_t>(unpinned.size());
+  num_unpinned_ = 0;
+  oldest_ = newest_ = kNone;
   return unpinned;
 }
 

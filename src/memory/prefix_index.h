@@ -1,12 +1,12 @@
-// Which blocks the prefix cache holds, under which names, who reads them, and which was left alone longest. The names
-// lie in a table in shared memory, one per block, so that they outlive the process; all else is rebuilt from it. Owned
-// by a pool's handle and used by its thread. It moves no block: the pool does, on its word.
+// Which blocks the prefix cache holds, under which names, how many leases pin each, and which was unpinned longest ago.
+// The names lie in a table in shared memory, one per block, so that they outlive the process; all else is rebuilt from
+// it. Owned by the pool and used by its thread. It changes no block's state: the pool does.
+// Everything has its final size from the start: a block is inserted, found or evicted in constant time, always.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "tandem/kv_pool.h"
@@ -29,7 +29,8 @@ class PrefixIndex final {
   bool unpin(BlockId block);
   // Takes out the unpinned block that was unpinned first.
   std::optional<BlockId> evict();
-  // Takes all names away: what is unpinned is returned, the rest with its last unpin().
+  // Takes all names away. Returns the blocks that are unpinned, ascending; a pinned one is returned by its last
+  // unpin().
   std::vector<BlockId> clear();
 
   std::uint32_t num_blocks() const { return num_blocks_; }
@@ -47,16 +48,18 @@ class PrefixIndex final {
     std::uint32_t older = kNone;  // neighbours in the order of unpinning
     std::uint32_t newer = kNone;
   };
-  struct Hash {
-    std::size_t operator()(const PrefixKey& key) const { return key.low; }
-  };
 
+  // A place in slots_: where the block of that name is, or an empty one where it would be put.
+  std::size_t slot_of(const PrefixKey& key) const;
+  std::size_t home_of(const PrefixKey& key) const { return key.low & (slots_.size() - 1); }  // names are hashes
+  void erase_slot(std::size_t slot);
   void append(std::uint32_t block);
   void unlink(std::uint32_t block);
 
   std::span<PrefixKey> table_;
   std::vector<Entry> entries_;
-  std::unordered_map<PrefixKey, std::uint32_t, Hash> by_key_;
+  // Blocks by name: an open-addressing table with linear probing, at most half full.
+  std::vector<std::uint32_t> slots_;
   std::uint32_t oldest_ = kNone;
   std::uint32_t newest_ = kNone;
   std::uint32_t num_blocks_ = 0;
