@@ -67,7 +67,7 @@ class Instance final {
   Mapping control_memory_;
   Mapping ledger_memory_;
   Mapping prefix_memory_;
-  std::unique_ptr<LedgerPool> pool_;
+  std::unique_ptr<KvPool> pool_;
   std::unique_ptr<OutputPipeline> output_;
   std::unique_ptr<Supervisor> supervisor_;
   std::unique_ptr<Scheduler> scheduler_;

@@ -17,7 +17,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "tandem/kv_pool.h"
 #include "tandem/types.h"
 
 namespace tandem {

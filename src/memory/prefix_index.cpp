@@ -51,6 +51,7 @@ bool PrefixIndex::restore(BlockId block) {
   if (key == PrefixKey{} || slots_[slot] != kNone) return false;
   slots_[slot] = block.value;
   entries_[block.value].named = true;
+  entries_[block.value].last_call = ++num_calls_;
   ++num_blocks_;
   append(block.value);
   return true;
@@ -63,6 +64,7 @@ void PrefixIndex::pin(BlockId block) {
 bool PrefixIndex::unpin(BlockId block) {
   Entry& entry = entries_[block.value];
   TANDEM_CHECK(entry.pins > 0, "only pinned blocks are unpinned");
+  entry.last_call = ++num_calls_;
   if (--entry.pins > 0) return false;
   if (entry.named) {
     append(block.value);
@@ -72,8 +74,17 @@ bool PrefixIndex::unpin(BlockId block) {
   return true;
 }
 
-std::optional<std::uint64_t> PrefixIndex::first_unpinned() const {
-  return oldest_ == kNone ? std::nullopt : std::optional(entries_[oldest_].unpinned);
+void PrefixIndex::set_idle(std::uint64_t count) {
+  num_idle_calls_ += count;
+  TANDEM_CHECK(num_idle_calls_ <= num_calls_, "steps are over only of leases that were given back");
+  for (; oldest_busy_ != kNone && entries_[oldest_busy_].last_call <= num_idle_calls_; ++num_idle_) {
+    oldest_busy_ = entries_[oldest_busy_].newer;
+  }
+}
+
+bool PrefixIndex::is_idle(BlockId block) const {
+  const Entry& entry = entries_[block.value];
+  return entry.pins == 0 && entry.named && entry.last_call <= num_idle_calls_;
 }
 
 std::optional<BlockId> PrefixIndex::evict() {
@@ -100,8 +111,8 @@ std::vector<BlockId> PrefixIndex::clear() {
   }
   std::ranges::fill(slots_, kNone);
   num_blocks_ -= static_cast<std::uint32_t>(unpinned.size());
-  num_unpinned_ = 0;
-  oldest_ = newest_ = kNone;
+  num_unpinned_ = num_idle_ = 0;
+  oldest_ = newest_ = oldest_busy_ = kNone;
   return unpinned;
 }
 
@@ -110,12 +121,14 @@ void PrefixIndex::append(std::uint32_t block) {
   entries_[block].newer = kNone;
   (newest_ == kNone ? oldest_ : entries_[newest_].newer) = block;
   newest_ = block;
+  if (oldest_busy_ == kNone) oldest_busy_ = block;
   ++num_unpinned_;
-  entries_[block].unpinned = ++last_unpinned_;
 }
 
 void PrefixIndex::unlink(std::uint32_t block) {
   const Entry& entry = entries_[block];
+  if (entry.last_call <= num_idle_calls_) --num_idle_;
+  if (oldest_busy_ == block) oldest_busy_ = entry.newer;
   (entry.older == kNone ? oldest_ : entries_[entry.older].newer) = entry.newer;
   (entry.newer == kNone ? newest_ : entries_[entry.newer].older) = entry.older;
   --num_unpinned_;

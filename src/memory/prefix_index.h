@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "tandem/kv_pool.h"
+#include "memory/prefix_key.h"
 #include "tandem/types.h"
 
 namespace tandem {
@@ -25,7 +25,7 @@ class PrefixIndex final {
   // Takes in a block that was published in an earlier life, unpinned. False: its name was taken away, or is taken.
   bool restore(BlockId block);
   void pin(BlockId block);
-  // True: nobody reads the block any more and it has no name, so it is the caller's.
+  // True: no lease names the block any more and it has no name, so it is the caller's.
   bool unpin(BlockId block);
   // Takes out the unpinned block that was unpinned first.
   std::optional<BlockId> evict();
@@ -33,18 +33,21 @@ class PrefixIndex final {
   // unpin().
   std::vector<BlockId> clear();
 
+  // Calls of unpin() and restore() are counted. The steps of the next `count` of them are over: a block is idle when it
+  // is unpinned and the last call that named it is among those.
+  void set_idle(std::uint64_t count);
+  bool is_idle(BlockId block) const;
+
   std::uint32_t num_blocks() const { return num_blocks_; }
   std::uint32_t num_unpinned() const { return num_unpinned_; }
-  // Unpinnings are counted, from 1 on. That of the block that evict() would take; none: there is no such block.
-  std::optional<std::uint64_t> first_unpinned() const;
-  std::uint64_t last_unpinned() const { return last_unpinned_; }
+  std::uint32_t num_idle() const { return num_idle_; }  // evict() takes these first
 
  private:
   static constexpr std::uint32_t kNone = UINT32_MAX;
   struct Entry {
     std::uint32_t pins = 0;
     bool named = false;
-    std::uint64_t unpinned = 0;
+    std::uint64_t last_call = 0;  // the number of the last unpin() or restore()
     std::uint32_t older = kNone;  // neighbours in the order of unpinning
     std::uint32_t newer = kNone;
   };
@@ -62,9 +65,12 @@ class PrefixIndex final {
   std::vector<std::uint32_t> slots_;
   std::uint32_t oldest_ = kNone;
   std::uint32_t newest_ = kNone;
+  std::uint32_t oldest_busy_ = kNone;  // the oldest that is not idle
   std::uint32_t num_blocks_ = 0;
   std::uint32_t num_unpinned_ = 0;
-  std::uint64_t last_unpinned_ = 0;
+  std::uint32_t num_idle_ = 0;
+  std::uint64_t num_calls_ = 0;
+  std::uint64_t num_idle_calls_ = 0;
 };
 
 }  // namespace tandem

@@ -14,13 +14,13 @@
 
 #include "absl/status/status.h"
 #include "ipc/control_page.h"
+#include "memory/kv_pool.h"
 #include "sched/lane_state.h"
 #include "sched/plan_builder.h"
 #include "sched/scheduler_message.h"
 #include "sched/scheduler_metrics.h"
 #include "sched/scheduler_options.h"
 #include "sched/sequence.h"
-#include "tandem/kv_pool.h"
 #include "tandem/transport.h"
 
 namespace tandem {
@@ -58,7 +58,8 @@ class Scheduler final {
   void send_plan(LaneId id, LaneState& lane);
   bool hangs(std::uint32_t id, LaneState& lane) const;
   void admit(SequenceRequest request);
-  absl::StatusOr<bool> read_result(LaneState& lane);
+  absl::StatusOr<bool> read_result(LaneId id, LaneState& lane);
+  void note_completed(LaneId id);
   void apply(LaneState& lane);
   void apply_item(Sequence& sequence, std::uint32_t num_tokens, const Result& result, const ResultItem& item);
   void accept_token(Sequence& sequence, const Sampled& sampled);
@@ -70,10 +71,10 @@ class Scheduler final {
   void add_prefills(LaneId id, LaneState& lane);
   bool has_room(const Plan& plan, const Sequence& sequence, std::uint32_t num_tokens) const;
   void add_item(LaneId id, LaneState& lane, Sequence& sequence, std::uint32_t num_tokens);
-  absl::Status cover(Sequence& sequence, std::uint32_t num_tokens, Phase phase);
-  bool reserve_for(Sequence& sequence, std::uint32_t num_tokens, Phase phase);
+  absl::Status cover(Sequence& sequence, std::uint32_t num_tokens);
+  bool reserve_for(Sequence& sequence, std::uint32_t num_tokens);
   bool preempt_for(const Sequence& sequence);
-  bool admit_to_pool(Sequence& sequence);
+  bool admit_to_pool(Sequence& sequence, std::span<const PrefixKey> keys);
   void finish(Sequence& sequence, FinishReason reason, const absl::Status& status);
   void publish_load();
 

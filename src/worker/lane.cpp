@@ -201,8 +201,7 @@ absl::Status Lane::run(WorkerPort& port, const std::function<bool()>& keep_going
     const std::uint64_t waited_us = microseconds_since(answered);
     step(plan, result);
     result.waited_us = waited_us;
-    // Before the answer: whoever reads the answer may count on the blocks being no longer read.
-    backend_.signal(stream_, counters_.completed_step, plan.step);
+    // The step has synchronized: whoever reads the answer may count on its blocks being no longer read.
     TANDEM_TRY(port.send(result));
     answered = std::chrono::steady_clock::now();
   }

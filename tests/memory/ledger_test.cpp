@@ -131,7 +131,6 @@ TEST(Ledger, loses_nothing_when_the_recovering_holder_is_killed_too) {
   std::mt19937_64 random(4);
   for (int round = 0; round < 40; ++round) {
     const TestLedger ledger(MemoryKind::kShared, 512);
-    ledger.control().lanes[5].issued_step = round % 2;  // in every other round a step is in flight
     ChildProcess first([&] {
       auto* pool = ledger.open(LaneId{1}).release();
       for (std::uint64_t i = 0; i < 64; ++i) {
@@ -144,6 +143,7 @@ TEST(Ledger, loses_nothing_when_the_recovering_holder_is_killed_too) {
     ASSERT_EQ(ledger.usage().held, 448U);
     ChildProcess second([&] {
       auto* pool = ledger.open(LaneId{2}).release();
+      if (round % 2 == 1) pool->steps().issue(LaneId{5});  // in every other round a step is under way
       new KvLease(pool->reserve(SequenceId{9}, 3, Phase::kDecode).value());
       pool->recover_holder(LaneId{1}).IgnoreError();
       ::pause();
@@ -152,9 +152,10 @@ TEST(Ledger, loses_nothing_when_the_recovering_holder_is_killed_too) {
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 3'000));
     second.kill_now();
     const auto scheduler = ledger.open();
+    if (round % 2 == 1) scheduler->steps().issue(LaneId{5});
     ASSERT_TRUE(scheduler->recover_holder(LaneId{2}).ok());  // and, with it, the one it was recovering
     ASSERT_TRUE(scheduler->recover_holder(LaneId{1}).ok());
-    ledger.control().lanes[5].completed_step = 1;
+    scheduler->steps().complete_all(LaneId{5});
     scheduler->reclaim();
     expect_exact(ledger, *scheduler, 0);
   }
@@ -181,7 +182,6 @@ TEST(Ledger, can_be_recovered_after_every_single_store) {
   const TestLedger ledger(MemoryKind::kShared, kBlocks);
   const auto scheduler = ledger.open();
   const KvLease mine = scheduler->reserve(SequenceId{1}, 1, Phase::kDecode).value();
-  LaneCounters& lane = ledger.control().lanes[0];
   ChildProcess child([&] {
     const auto pool = ledger.open(LaneId{1});
     if (::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) return 2;
@@ -189,13 +189,13 @@ TEST(Ledger, can_be_recovered_after_every_single_store) {
     {
       KvLease lease = pool->reserve(SequenceId{7}, 2, Phase::kDecode).value();
       static_cast<void>(pool->reserve(SequenceId{8}, 4, Phase::kDecode));  // fails
-      static_cast<void>(lease.grow(1, Phase::kDecode));
+      static_cast<void>(pool->grow(lease, 1, Phase::kDecode));
     }
-    lane.issued_step = 1;
+    pool->steps().issue(LaneId{0});
     {
       const KvLease lease = pool->reserve(SequenceId{9}, 3, Phase::kDecode).value();
     }
-    lane.completed_step = 1;
+    pool->steps().complete(LaneId{0}, 1);
     pool->reclaim();
     ::_exit(0);
     return 0;
@@ -221,7 +221,7 @@ TEST(Ledger, can_be_recovered_after_every_single_store) {
   expect_exact(ledger, *scheduler, 1);
 }
 
-std::vector<std::uint32_t> reserve_ids(LedgerPool& pool, std::uint32_t n) {
+std::vector<std::uint32_t> reserve_ids(KvPool& pool, std::uint32_t n) {
   const KvLease lease = pool.reserve(SequenceId{1}, n, Phase::kDecode).value();
   std::vector<std::uint32_t> ids;
   for (const BlockId block : lease.blocks()) ids.push_back(block.value);
