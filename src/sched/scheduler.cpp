@@ -31,7 +31,7 @@ bool wants_counts(const SampleRow& sampling) {
 }  // namespace
 
 Scheduler::Scheduler(SchedulerOptions options, KvPool& pool, ControlPage& control, SequenceListener& listener,
-                     MetricRegistry& metrics, std::function<void(LaneId)> give_up_lane)
+                     MetricRegistry& metrics, std::function<void(LaneId, std::uint64_t)> give_up_lane)
     : options_(options),
       pool_(pool),
       control_(control),
@@ -101,6 +101,7 @@ void Scheduler::lane_up(LaneId lane, std::unique_ptr<LanePort> port, std::uint64
   post(LaneUpMessage{lane, epoch, std::move(port), std::move(taken)});
 }
 void Scheduler::lane_down(LaneId lane, std::uint64_t epoch) { post(LaneDownMessage{lane, epoch}); }
+void Scheduler::lane_stuck(LaneId lane, std::uint64_t epoch) { post(LaneStuckMessage{lane, epoch}); }
 
 SchedulerLoad Scheduler::load() const {
   SchedulerLoad load;
@@ -149,6 +150,8 @@ bool Scheduler::drain_inbox() {
       lanes_[up->lane.value].next = std::move(*up);
     } else if (const auto* down = std::get_if<LaneDownMessage>(&message)) {
       handle_lane_down(down->lane, down->epoch);
+    } else if (const auto* stuck = std::get_if<LaneStuckMessage>(&message)) {
+      handle_lane_stuck(stuck->lane, stuck->epoch);
     } else if (std::holds_alternative<FlushCacheMessage>(message)) {
       pool_.flush_cache();
     }
@@ -265,7 +268,7 @@ void Scheduler::accept_token(Sequence& sequence, const Sampled& sampled) {
 void Scheduler::lose_lane(LaneId id, std::string_view why) {
   TANDEM_LOG(kWarning, "lane {} is given up: {}", id.value, why);
   lanes_[id.value].port.reset();
-  give_up_lane_(id);
+  give_up_lane_(id, lanes_[id.value].epoch);
 }
 
 void Scheduler::handle_lane_down(LaneId id, std::uint64_t epoch) {
@@ -292,6 +295,18 @@ void Scheduler::handle_lane_down(LaneId id, std::uint64_t epoch) {
              absl::InternalError(fmt::format("{} workers in a row ended while running this request", kMaxLaneLosses)));
     }
     // Otherwise its steps are run again, by any lane: what was written of them is written once more.
+  }
+}
+
+// Its steps stay in flight, so that no block of them is reused; the lane serves nobody until its process has ended.
+void Scheduler::handle_lane_stuck(LaneId id, std::uint64_t epoch) {
+  LaneState& lane = lanes_[id.value];
+  if (epoch != lane.epoch) return;
+  lane.port.reset();
+  for (Sequence* sequence : std::vector(running_)) {
+    if (sequence->lane != id) continue;
+    finish(*sequence, FinishReason::kCancelled,
+           absl::UnavailableError("the worker that ran this request was killed and does not end; send it again"));
   }
 }
 

@@ -27,10 +27,10 @@ namespace tandem {
 
 class Scheduler final {
  public:
-  // All references outlive the scheduler. `give_up_lane` is told of a lane that is damaged or hangs: its process is to
-  // be ended, and lane_down() called when it has.
+  // All references outlive the scheduler. `give_up_lane` is told of a lane's epoch that is damaged or hangs: its
+  // process is to be ended, and lane_down() called when it has.
   Scheduler(SchedulerOptions options, KvPool& pool, ControlPage& control, SequenceListener& listener,
-            MetricRegistry& metrics, std::function<void(LaneId)> give_up_lane);
+            MetricRegistry& metrics, std::function<void(LaneId, std::uint64_t epoch)> give_up_lane);
   ~Scheduler();
   void start();
   // Ends every sequence with `status` and joins the thread.
@@ -40,10 +40,13 @@ class Scheduler final {
   absl::Status submit(std::vector<SequenceRequest> sequences);
   void cancel(SequenceId id);
   void flush_cache();  // of prefixes
-  // The worker of the lane's life `epoch` is ready and serves from the next step on; `taken` is called on the
+  // The worker of the lane's epoch is ready and serves from the next step on; `taken` is called on the
   // scheduler's thread when the one before, if any, is not used any more.
   void lane_up(LaneId lane, std::unique_ptr<LanePort> port, std::uint64_t epoch = 0, std::function<void()> taken = {});
-  void lane_down(LaneId lane, std::uint64_t epoch = 0);  // the process of that life has ended
+  void lane_down(LaneId lane, std::uint64_t epoch = 0);  // the process of that epoch has ended
+  // The process of that epoch was killed and does not end: its requests are ended with an error. What they hold is not
+  // reused before lane_down().
+  void lane_stuck(LaneId lane, std::uint64_t epoch);
   void set_decode_units(std::uint16_t units) { decode_units_.store(units); }  // from each lane's next step on
   std::uint16_t decode_units() const { return decode_units_.load(); }
   SchedulerLoad load() const;
@@ -65,6 +68,7 @@ class Scheduler final {
   void accept_token(Sequence& sequence, const Sampled& sampled);
   void lose_lane(LaneId id, std::string_view why);
   void handle_lane_down(LaneId id, std::uint64_t epoch);
+  void handle_lane_stuck(LaneId id, std::uint64_t epoch);
   PlacementView placement_view() const;
   void add_decodes(LaneId id, LaneState& lane);
   void add_decodes_ahead(LaneId id, LaneState& lane);
@@ -82,7 +86,7 @@ class Scheduler final {
   KvPool& pool_;
   ControlPage& control_;
   SequenceListener& listener_;
-  const std::function<void(LaneId)> give_up_lane_;
+  const std::function<void(LaneId, std::uint64_t)> give_up_lane_;
   PlanBuilder builder_;
 
   std::mutex inbox_mutex_;
