@@ -67,7 +67,7 @@ class LocalEngineTest : public ::testing::Test {
     options.max_queued_sequences = 20;
     options.plan = {4, 16, 8};
     scheduler_ = std::make_unique<Scheduler>(options, *instance_.pool, *instance_.control, output_, instance_.metrics,
-                                             [](LaneId) {});
+                                             [](LaneId, std::uint64_t) {});
     output_.start([this](SequenceId id) { scheduler_->cancel(id); });
     LocalEngineOptions engine;
     engine.model.context_length = 200;

@@ -33,7 +33,7 @@ class Rig : public HeapInstance {
     options.plan = {kBlockTokens, 8, max_running, FakeLane::kPlanRingBytes};
     options.look_ahead_steps = look_ahead_steps;
     options.prefix_identity = std::move(prefix_identity);
-    scheduler = std::make_unique<Scheduler>(options, *pool, *control, collector, metrics, [](LaneId) {});
+    scheduler = std::make_unique<Scheduler>(options, *pool, *control, collector, metrics, [](LaneId, std::uint64_t) {});
     for (std::uint32_t lane = 0; lane < lanes.size(); ++lane) start_lane(LaneId{lane});
     scheduler->start();
   }
