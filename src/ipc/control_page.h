@@ -17,7 +17,7 @@ namespace tandem {
 struct alignas(64) LaneCounters {
   // Last step sent to the lane. Writer: the scheduler, BEFORE it sends the plan.
   std::atomic<std::uint64_t> issued_step{0};
-  // Last step that is over, for `tandem inspect`; nothing is decided by it (memory/step_clock.h). Writer: the scheduler.
+  // Last step that is over, as `tandem inspect` shows it; nothing is decided by it. Writer: the scheduler.
   std::atomic<std::uint64_t> completed_step{0};
   // Which life of the lane this is. Writer: the supervisor, before it starts a worker.
   std::atomic<std::uint64_t> epoch{0};

@@ -82,7 +82,8 @@ TEST(LeaseEnd, steps_are_numbered_on_where_the_server_before_ended) {
   SchedulerOptions options;
   options.placement = Placement::kFused;
   options.plan = {test::kBlockTokens, 8, 16, test::FakeLane::kPlanRingBytes};
-  Scheduler scheduler(options, *instance.pool, *instance.control, collector, instance.metrics, [](LaneId, std::uint64_t) {});
+  Scheduler scheduler(options, *instance.pool, *instance.control, collector, instance.metrics,
+                      [](LaneId, std::uint64_t) {});
   instance.start_lane(LaneId{0}, scheduler);
   scheduler.start();
   ASSERT_TRUE(scheduler.submit({Rig::request(1, 5, 1)}).ok());
