@@ -188,7 +188,7 @@ absl::Status Instance::start_processes(ServerConfig config, const std::string& a
   TANDEM_ASSIGN(ControlPage * control, open_control_page(control_memory_.bytes()));
   KvPoolOptions pool{kSchedulerHolder, reserve_blocks};
   if (config.prefix_cache) pool.prefix_table = {reinterpret_cast<PrefixKey*>(prefix_memory_.data()), num_blocks};
-  TANDEM_ASSIGN(pool_, create_kv_pool(ledger_memory_.bytes(), *control, pool));
+  TANDEM_ASSIGN(pool_, KvPool::create(ledger_memory_.bytes(), pool));
   if (!config.owner_socket.empty()) {
     TANDEM_LOG(kInfo, "uses the owner at {}: {} KV blocks of {} tokens in {}, {} of them cached", address, num_blocks,
                block_tokens, kv_dtype_word(memory.pool.kv_dtype), pool_->usage().published);

@@ -42,7 +42,6 @@ struct LaneState {
   bool suspects_last = false;      // its last plan was of suspects
   std::uint64_t epoch = 0;         // whose port it is, or was
   std::optional<LaneUpMessage> next;  // takes over between two steps
-  std::uint64_t step = 0;          // number of the newest
   std::list<LaneStep> in_flight;   // oldest first; empty: idle
   std::list<LaneStep> spare;       // over; kept for their memory
   Plan plan;

@@ -44,7 +44,9 @@ Scheduler::Scheduler(SchedulerOptions options, KvPool& pool, ControlPage& contro
       decode_units_(options.decode_units.value_or(default_decode_units(options.num_units))),
       metrics_(metrics) {
   // Step numbers go on where an earlier scheduler over the same control page ended.
-  for (std::size_t lane = 0; lane < lanes_.size(); ++lane) lanes_[lane].step = control_.lanes[lane].issued_step.load();
+  for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) {
+    pool_.steps().resume(LaneId{lane}, control_.lanes[lane].issued_step.load());
+  }
 }
 
 Scheduler::~Scheduler() { stop(absl::UnavailableError("the server is shutting down")); }
@@ -183,7 +185,7 @@ bool Scheduler::poll_lanes() {
   for (std::uint32_t id = 0; id < lanes_.size(); ++id) {
     LaneState& lane = lanes_[id];
     if (!lane.port || lane.in_flight.empty()) continue;
-    const absl::StatusOr<bool> read = read_result(lane);
+    const absl::StatusOr<bool> read = read_result(LaneId{id}, lane);
     if (!read.ok()) lose_lane(LaneId{id}, message(read.status()));
     progress |= !read.ok() || *read;
     if (read.ok() && !*read && hangs(id, lane)) lose_lane(LaneId{id}, "it hangs in a step");
@@ -192,12 +194,19 @@ bool Scheduler::poll_lanes() {
 }
 
 // True when the result of the lane's oldest step was there.
-absl::StatusOr<bool> Scheduler::read_result(LaneState& lane) {
+absl::StatusOr<bool> Scheduler::read_result(LaneId id, LaneState& lane) {
   TANDEM_ASSIGN(const bool polled, lane.port->poll(lane.result));
   if (!polled) return false;
   TANDEM_TRY(check_result(lane.in_flight.front(), lane.result, options_.plan.vocab_size));
+  pool_.steps().complete(id, lane.in_flight.front().number);
+  note_completed(id);
   apply(lane);
   return true;
+}
+
+// For `tandem inspect`.
+void Scheduler::note_completed(LaneId id) {
+  control_.lanes[id.value].completed_step.store(pool_.steps().completed(id), std::memory_order_relaxed);
 }
 
 bool Scheduler::hangs(std::uint32_t id, LaneState& lane) const {
@@ -308,12 +317,10 @@ void Scheduler::handle_lane_down(LaneId id, std::uint64_t epoch) {
     return;
   }
   // Results that were complete before the death still count.
-  while (lane.port && !lane.in_flight.empty() && read_result(lane).value_or(false)) {
+  while (lane.port && !lane.in_flight.empty() && read_result(id, lane).value_or(false)) {
   }
   lane.port.reset();
   metrics_.lane_losses.add();
-  // Nothing of that process reads or writes any more: blocks retired during its last steps may go.
-  control_.lanes[id.value].completed_step.store(lane.step, std::memory_order_release);
   // The oldest step is the one that it ran.
   std::vector<Sequence*> lost;
   if (!lane.in_flight.empty()) {
@@ -321,6 +328,9 @@ void Scheduler::handle_lane_down(LaneId id, std::uint64_t epoch) {
       if (item.sequence != nullptr && !item.void_answer) lost.push_back(item.sequence);
     }
   }
+  // Nothing of that process reads or writes any more: blocks that wait for its last steps may be reused.
+  pool_.steps().complete_all(id);
+  note_completed(id);
   lane.spare.splice(lane.spare.end(), lane.in_flight);
   // The steps are run again, by any lane: what was written of them is written once more.
   for (Sequence* sequence : running_) {
@@ -353,16 +363,22 @@ void Scheduler::finish(Sequence& sequence, FinishReason reason, const absl::Stat
   if (std::erase(waiting_, &sequence) > 0) queued_.fetch_sub(1, std::memory_order_relaxed);
   std::erase(running_, &sequence);
   suspects_.clear(sequence);
-  // Its lane may still read and write its blocks, which are not reused before its steps are over; their results have
-  // no more use.
+  // Its lane may still read and write its blocks, which are not reused before the newest of its steps is over. Their
+  // results have no more use.
   if (sequence.lane) {
+    std::optional<std::uint64_t> newest;
     for (LaneStep& step : lanes_[sequence.lane->value].in_flight) {
       const auto item = std::ranges::find(step.items, &sequence, &LaneStep::Item::sequence);
-      if (item != step.items.end()) item->sequence = nullptr;
+      if (item == step.items.end()) continue;
+      item->sequence = nullptr;
+      newest = step.number;
     }
+    if (newest) pool_.give_back(std::move(sequence.lease), {*sequence.lane, *newest});
+  } else {
+    pool_.give_back_idle(std::move(sequence.lease));
   }
   const SequenceId id = sequence.request.id;
-  const auto node = sequences_.extract(id.value);  // its lease retires the blocks when node ends
+  const auto node = sequences_.extract(id.value);
   listener_.on_finish(id, reason, status);
 }
 

@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "ipc/control_page.h"
+#include "memory/kv_pool.h"
 #include "sched/lane_state.h"
 #include "sched/plan_builder.h"
 #include "sched/scheduler_message.h"
@@ -21,7 +22,6 @@
 #include "sched/scheduler_options.h"
 #include "sched/sequence.h"
 #include "sched/suspects.h"
-#include "tandem/kv_pool.h"
 #include "tandem/transport.h"
 
 namespace tandem {
@@ -64,7 +64,8 @@ class Scheduler final {
   void fail_step(LaneStep& step, const std::string& error);
   void compose(LaneId id, LaneState& lane, const LaneDuty& duty);
   void admit(SequenceRequest request);
-  absl::StatusOr<bool> read_result(LaneState& lane);
+  absl::StatusOr<bool> read_result(LaneId id, LaneState& lane);
+  void note_completed(LaneId id);
   void apply(LaneState& lane);
   void apply_item(Sequence& sequence, std::uint32_t num_tokens, const Result& result, const ResultItem& item);
   void fail_item(Sequence& sequence, ItemStatus status);
@@ -78,10 +79,10 @@ class Scheduler final {
   void add_prefills(LaneId id, LaneState& lane);
   bool has_room(const Plan& plan, const Sequence& sequence, std::uint32_t num_tokens) const;
   void add_item(LaneId id, LaneState& lane, Sequence& sequence, std::uint32_t num_tokens);
-  absl::Status cover(Sequence& sequence, std::uint32_t num_tokens, Phase phase);
-  bool reserve_for(Sequence& sequence, std::uint32_t num_tokens, Phase phase);
+  absl::Status cover(Sequence& sequence, std::uint32_t num_tokens);
+  bool reserve_for(Sequence& sequence, std::uint32_t num_tokens);
   bool preempt_for(const Sequence& sequence);
-  bool admit_to_pool(Sequence& sequence);
+  bool admit_to_pool(Sequence& sequence, std::span<const PrefixKey> keys);
   void finish(Sequence& sequence, FinishReason reason, const absl::Status& status);
   void publish_load();
 

@@ -105,8 +105,8 @@ void Scheduler::compose(LaneId id, LaneState& lane, const LaneDuty& duty) {
 void Scheduler::send_plan(LaneId id, LaneState& lane) {
   // Admission may have brought the work that makes this a split step.
   lane.plan.share = lane_duty(placement_view(), id).share;
-  lane.plan.step = lane.planned.number = ++lane.step;
-  control_.lanes[id.value].issued_step.store(lane.step, std::memory_order_release);
+  lane.plan.step = lane.planned.number = pool_.steps().issue(id);
+  control_.lanes[id.value].issued_step.store(lane.plan.step, std::memory_order_release);
   metrics_.steps[lane.planned.decodes ? 1 : 0].add();
   lane.planned.sent_us = steady_now_us();
   lane.planned.bytes = message_bytes(lane.plan);
@@ -131,7 +131,7 @@ void Scheduler::add_decodes(LaneId id, LaneState& lane) {
     sequence->left_out =
         lane.planned.items.size() >= options_.plan.max_decode_items || !has_room(lane.plan, *sequence, 1);
     if (sequence->left_out || sequence->lease.blocks().empty()) continue;  // empty: it gave them to one before it
-    if (reserve_for(*sequence, 1, Phase::kDecode)) add_item(id, lane, *sequence, 1);
+    if (reserve_for(*sequence, 1)) add_item(id, lane, *sequence, 1);
   }
 }
 
@@ -153,7 +153,7 @@ void Scheduler::add_decodes_ahead(LaneId id, LaneState& lane) {
     if (sequence->generated() + sequence->steps_in_flight >= sequence->request.max_tokens) continue;
     bytes += builder_.item_bytes(*sequence, 1);
     if (candidates_.size() >= options_.plan.max_decode_items || !builder_.fits(bytes)) return;
-    if (!cover(*sequence, sequence->steps_in_flight + 1, Phase::kDecode).ok()) return;
+    if (!cover(*sequence, sequence->steps_in_flight + 1).ok()) return;
     candidates_.push_back(sequence);
   }
   for (Sequence* sequence : candidates_) add_item(id, lane, *sequence, 1);
@@ -177,16 +177,11 @@ void Scheduler::add_prefills(LaneId id, LaneState& lane) {
     const bool waits = sequence->lease.blocks().empty();
     if (waits) {
       if (running_.size() >= options_.max_running_sequences) continue;
-      take_cached(*sequence, pool_, options_.plan.block_tokens);
-      const bool awaits = awaits_prefix(*sequence, running_);
-      if (awaits || !admit_to_pool(*sequence)) {
-        sequence->lease = KvLease();
-        sequence->computed = 0;
-        // The first that does not fit holds back the less urgent ones, or a stream of small prompts would starve a
-        // large one.
-        if (awaits) continue;
-        break;
-      }
+      const std::span<const PrefixKey> keys = usable_keys(*sequence, options_.plan.block_tokens);
+      if (awaits_prefix(*sequence, pool_.num_cached(keys), running_)) continue;
+      // The first that does not fit holds back the less urgent ones, or a stream of small prompts would starve a
+      // large one.
+      if (!admit_to_pool(*sequence, keys)) break;
     }
     std::uint32_t chunk = std::min(answerable, sequence->remaining());
     // A recomputed prompt takes up its scores where they ended.
@@ -197,8 +192,13 @@ void Scheduler::add_prefills(LaneId id, LaneState& lane) {
 }
 
 // Takes blocks for everything known of a waiting sequence, so that a prompt once begun can be finished.
-bool Scheduler::admit_to_pool(Sequence& sequence) {
-  if (!reserve_for(sequence, sequence.remaining(), Phase::kPrefill)) return false;
+// Those that the cache has under the first of `keys` are not computed again.
+bool Scheduler::admit_to_pool(Sequence& sequence, std::span<const PrefixKey> keys) {
+  const std::uint32_t needed = builder_.blocks_for(sequence.tokens.size());
+  auto lease = pool_.reserve(sequence.request.id, needed, Phase::kPrefill, keys);
+  if (!lease.ok()) return false;
+  sequence.lease = *std::move(lease);
+  sequence.computed = sequence.lease.num_cached() * options_.plan.block_tokens;
   std::erase(waiting_, &sequence);
   running_.push_back(&sequence);
   queued_.fetch_sub(1, std::memory_order_relaxed);
@@ -226,22 +226,20 @@ void Scheduler::add_item(LaneId id, LaneState& lane, Sequence& sequence, std::ui
 }
 
 // Makes the lease cover the next `num_tokens` tokens after the computed ones, or changes nothing.
-absl::Status Scheduler::cover(Sequence& sequence, std::uint32_t num_tokens, Phase phase) {
+absl::Status Scheduler::cover(Sequence& sequence, std::uint32_t num_tokens) {
   const std::uint32_t needed = builder_.blocks_for(std::uint64_t{sequence.computed} + num_tokens);
   const auto held = static_cast<std::uint32_t>(sequence.lease.blocks().size());
   if (needed <= held) return absl::OkStatus();
-  if (held > 0) return sequence.lease.grow(needed - held, phase);
-  TANDEM_ASSIGN(sequence.lease, pool_.reserve(sequence.request.id, needed, phase));
-  return absl::OkStatus();
+  return pool_.grow(sequence.lease, needed - held, Phase::kDecode);
 }
 
-// The same by all means: decode may take blocks from less urgent sequences.
-bool Scheduler::reserve_for(Sequence& sequence, std::uint32_t num_tokens, Phase phase) {
-  while (!cover(sequence, num_tokens, phase).ok()) {
-    if (phase == Phase::kPrefill) return false;
+// The same by all means: a decoding sequence may take blocks from less urgent ones.
+bool Scheduler::reserve_for(Sequence& sequence, std::uint32_t num_tokens) {
+  while (!cover(sequence, num_tokens).ok()) {
     const std::uint32_t needed = builder_.blocks_for(std::uint64_t{sequence.computed} + num_tokens);
-    // They come free when the steps that run now are over.
-    if (pool_.usage().retiring >= needed - sequence.lease.blocks().size()) return false;
+    // Enough is there once the steps that run now are over.
+    const KvPoolUsage usage = pool_.usage();
+    if (usage.free + usage.evictable + usage.retiring >= needed - sequence.lease.blocks().size()) return false;
     if (!preempt_for(sequence)) return false;
     if (sequence.lease.blocks().empty()) return false;  // it was the least urgent itself
   }
@@ -263,7 +261,7 @@ bool Scheduler::preempt_for(const Sequence& sequence) {
   if (victim == nullptr || (victim == &sequence && waits)) return false;
   TANDEM_LOG(kDebug, "sequence {} gives its blocks to sequence {}", victim->request.id.value,
              sequence.request.id.value);
-  victim->lease.end();
+  pool_.give_back_idle(std::move(victim->lease));
   victim->computed = 0;
   std::erase(running_, victim);
   waiting_.push_back(victim);

@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "tandem/kv_pool.h"
+#include "memory/kv_lease.h"
+#include "memory/prefix_key.h"
 #include "tandem/policy.h"
 #include "tandem/request.h"
 #include "tandem/sampling.h"

@@ -234,8 +234,7 @@ absl::Status Lane::run(WorkerPort& port, const std::function<bool()>& keep_going
     const std::uint64_t waited_us = microseconds_since(answered);
     step(plan, result);
     result.waited_us = waited_us;
-    // Before the answer: whoever reads the answer may count on the blocks being no longer read.
-    backend_.signal(stream_, counters_.completed_step, plan.step);
+    // The step has synchronized: whoever reads the answer may count on its blocks being no longer read.
     absl::Status sent = port.send(result);
     if (absl::IsInvalidArgument(sent)) {  // larger than the ring: whoever asked for so much is told
       drop_large_answers(result);

@@ -71,7 +71,6 @@ class InlineLanes {
     }
     absl::StatusOr<bool> poll(Result& result) override {
       if (results_.empty()) return false;
-      lanes_.instance_.control->lanes[lane_.value].completed_step.store(results_.front().step);
       result = std::move(results_.front());
       results_.pop_front();
       return true;
