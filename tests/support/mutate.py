@@ -44,7 +44,7 @@ OPERATORS = [
     ("negate", 2, [(r"\bif \((?!const|auto)([^;]*)\) ", r"if (!(\1)) "), (r"\bif \(!", "if (")]),
     ("min/max", 1, [(r"std::min\b", "std::max"), (r"std::max\b", "std::min")]),
     ("drop", 4, [(r"^\s*[\w.\->\[\]()*]+(\([^;]*\)| [-+|]?= [^;]*|\+\+|--);\s*$", ""), (r"^\s*(\+\+|--)[\w.\->]+;\s*$", "")]),
-    ("return", 1.5, [(r"return true;", "return false;"), (r"return false;", "return true;"), (r"return std::nullopt;", "return {};")]),
+    ("return", 1.5, [(r"return true;", "return false;"), (r"return false;", "return true;")]),
     ("jump", 1, [(r"\bbreak;", "continue;"), (r"\bcontinue;", "break;")]),
 ]
 
