@@ -74,12 +74,12 @@ def servers():
 
     yield start
     try:
-        for server in running.values():
-            assert server.process.poll() is None, f"a server ended by itself: {server.read(server.log)}"
-            pids = server.pids()
-            assert server.stop() == 0, server.read(server.log)
+        for each in running.values():
+            assert each.process.poll() is None, f"a server ended by itself: {each.read(each.log)}"
+            pids = each.pids()
+            assert each.stop() == 0, each.read(each.log)
             wait_until(lambda: all(map(gone, pids)), what="the end of every process")
     finally:
-        for server in running.values():
-            if server.process.poll() is None:
-                server.kill()
+        for each in running.values():
+            if each.process.poll() is None:
+                each.kill()

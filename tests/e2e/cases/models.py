@@ -74,7 +74,8 @@ def scripted_model(folder, script, *, ends=(END_OF_TURN,), rows=0, loop=False):
     layer = {"self_attn.q_proj": (64, width), "self_attn.k_proj": (64, width), "self_attn.v_proj": (64, width),
              "self_attn.o_proj": (width, 64), "mlp.gate_proj": (64, width), "mlp.up_proj": (64, width),
              "mlp.down_proj": (width, 64)}
-    tensors = {"model.embed_tokens.weight": np.eye(count, width), "lm_head.weight": head, "model.norm.weight": np.ones(width)}
+    tensors = {"model.embed_tokens.weight": np.eye(count, width), "lm_head.weight": head,
+               "model.norm.weight": np.ones(width)}
     tensors |= {f"model.layers.0.{name}.weight": np.zeros(shape) for name, shape in layer.items()}
     tensors |= {f"model.layers.0.{name}.weight": np.ones(width) for name in ("input_layernorm", "post_attention_layernorm")}
     save_tensors(folder / "model.safetensors", tensors)

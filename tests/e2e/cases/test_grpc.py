@@ -141,7 +141,8 @@ def test_deadlines_and_cancels_free_the_request(server, channel):
 @case("BC-142", slow=True)
 def test_a_client_that_pings_through_a_quiet_call_is_not_sent_away(servers):
     server = servers("--max-running-sequences", "1", grpc=True)
-    pings = [("grpc.keepalive_time_ms", 2000), ("grpc.keepalive_permit_without_calls", 1), ("grpc.http2.max_pings_without_data", 0)]
+    pings = [("grpc.keepalive_time_ms", 2000), ("grpc.keepalive_permit_without_calls", 1),
+             ("grpc.http2.max_pings_without_data", 0)]
     with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}", pings) as channel:
         generate, request = requests(channel)
         with open_stream(server, CHAT, {"messages": user("Hi"), "max_tokens": 8000, "ignore_eos": True}) as lines:

@@ -65,7 +65,8 @@ def test_no_value_of_any_field_breaks_the_server(server):
     values = [None, True, 5, -1, 1.5, "x", [], {}, [[]], {"a": {}}]
     legal = {  # what may be answered; None and what means "off" is absent
         "model": [None], "stream": [None, True], "stream_options": [None], "stop": [None, "x", []], "n": [None, 5],
-        "seed": [None, 5, -1], "response_format": [None], "logit_bias": [None, {}], "tools": [None, []], "tool_choice": [None],
+        "seed": [None, 5, -1], "response_format": [None], "logit_bias": [None, {}], "tools": [None, []],
+        "tool_choice": [None],
         "user": values, "metadata": values}
     for name, allowed in legal.items():
         for value in values:

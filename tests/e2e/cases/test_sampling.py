@@ -59,7 +59,8 @@ def test_an_empty_bias_is_no_bias(server):
 @case("BC-053")
 def test_numbers_that_are_none_are_refused(server):
     def raw(name, value):
-        return post(server, CHAT, f'{{"messages":[{{"role":"user","content":"hi"}}],"max_tokens":4,"{name}":{value}}}'.encode())
+        fields = f'"messages":[{{"role":"user","content":"hi"}}],"max_tokens":4,"{name}":{value}'
+        return post(server, CHAT, f"{{{fields}}}".encode())
 
     for name, over, under in (("temperature", 2.5, -0.5), ("top_p", 1.5, -0.5), ("presence_penalty", 2.5, -2.5),
                               ("frequency_penalty", 2.5, -2.5), ("min_p", 1.5, -0.5), ("repetition_penalty", 1e9, -1)):

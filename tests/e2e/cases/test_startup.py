@@ -1,6 +1,5 @@
 """Starting: rotary settings, the model's name, addresses to listen on, limits of a container."""
 import contextlib
-import json
 import os
 import pathlib
 import re
@@ -18,8 +17,8 @@ from conftest import BINARY, Server
 
 from .client import chat, complete, get, good, user
 from .models import TINY, TINY_LLAMA3, Gguf, llama_reference, tiny_model
+from .processes import limited
 from .registry import case
-from .test_recovery import limited
 
 # avx512-bf16 kernels round the activations of bf16 weights.
 EXACT = ("--isa", "avx2")
@@ -65,7 +64,8 @@ def test_llama3_scaling_is_used_in_both_formats(servers, tmp_path_factory, lengt
     folder, file, old = base / "llama3", base / "llama3.gguf", base / "llama3-type"
     if not folder.exists():
         tiny_model(folder, source=TINY_LLAMA3, config=rope())
-        scaling = {("type" if name == "rope_type" else name): value for name, value in LLAMA3.items() if name != "rope_theta"}
+        scaling = LLAMA3 | {"type": "llama3"}
+        del scaling["rope_type"], scaling["rope_theta"]
         tiny_model(old, source=TINY_LLAMA3,
                    config={"rope_parameters": None, "rope_scaling": scaling, "rope_theta": LLAMA3["rope_theta"]})
         gguf_with_frequencies(file)

@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from .client import CHAT, COMPLETE, both_ways, chat, complete, good, post, reason, refused, stream, text, user
+from .client import CHAT, COMPLETE, both_ways, chat, complete, good, post, reason, refused, text, user
 from .models import END_OF_TURN, TURN, scripted_model
 from .registry import case, reported_body
 

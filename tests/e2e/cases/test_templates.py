@@ -13,7 +13,7 @@ from .registry import case, reported_body
 RENDERINGS = json.loads((TESTS / "data" / "cases" / "templates.json").read_text())
 DIRECT = CHATML  # prints message.content as it is
 TOOLS = """{% for m in messages %}{{ m.role }}:{{ m.content }}{% for call in m.tool_calls or [] %}
-{{ call.function.name }} {{ call.function.arguments if call.function.arguments is string else call.function.arguments | tojson }}
+{% set given = call.function.arguments %}{{ call.function.name }} {{ given if given is string else given | tojson }}
 {% endfor %};{% endfor %}"""
 
 

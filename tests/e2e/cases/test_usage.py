@@ -6,7 +6,8 @@ import pytest
 
 from conftest import Server
 
-from .client import (CHAT, COMPLETE, Stream, alive, both_ways, chat, complete, good, post, reason, refused, stream, text, user)
+from .client import (CHAT, COMPLETE, alive, both_ways, chat, complete, good, post, reason, refused, stream, text,
+                     user)
 from .models import scripted_model
 from .registry import case, reported_body
 
