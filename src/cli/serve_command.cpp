@@ -69,7 +69,7 @@ int serve_command(const ServerConfig& config) {
   auto run = InstanceRun::start(config, /*loading_status=*/0);  // a server that is stopped early has not failed
   if (!run.ok()) return failed_start(run.status());
   LocalEngine& engine = (*run)->engine();
-  auto http = HttpServer::create(http_options(config), engine);
+  auto http = HttpServer::create(http_options(config), engine, (*run)->instance().metrics());
   if (!http.ok()) return failed_start(http.status());
   std::unique_ptr<GrpcServer> grpc;
   if (config.grpc_port) {
