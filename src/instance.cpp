@@ -188,7 +188,7 @@ absl::Status Instance::start_processes(ServerConfig config, const std::string& a
   TANDEM_ASSIGN(ControlPage * control, open_control_page(control_memory_.bytes()));
   KvPoolOptions pool{kSchedulerHolder, reserve_blocks};
   if (config.prefix_cache) pool.prefix_table = {reinterpret_cast<PrefixKey*>(prefix_memory_.data()), num_blocks};
-  TANDEM_ASSIGN(pool_, create_kv_pool(ledger_memory_.bytes(), *control, pool));
+  TANDEM_ASSIGN(pool_, KvPool::create(ledger_memory_.bytes(), pool));
   if (!config.owner_socket.empty()) {
     TANDEM_LOG(kInfo, "uses the owner at {}: {} KV blocks of {} tokens in {}, {} of them cached", address, num_blocks,
                block_tokens, kv_dtype_word(memory.pool.kv_dtype), pool_->usage().published);
@@ -224,8 +224,12 @@ absl::Status Instance::start_processes(ServerConfig config, const std::string& a
   scheduling.max_running_sequences = config.max_running_sequences;
   scheduling.max_queued_sequences = config.max_queued_requests;
   scheduling.look_ahead_steps = config.look_ahead_steps;
-  scheduling.plan = {block_tokens, config.prefill_chunk_tokens, config.max_running_sequences,
-                     ChannelSizes{}.plan_ring_bytes};
+  scheduling.plan = {block_tokens,
+                     config.prefill_chunk_tokens,
+                     config.max_running_sequences,
+                     ChannelSizes{}.plan_ring_bytes,
+                     max_result_bytes(ChannelSizes{}),
+                     spec_.vocab_size};
   if (config.prefix_cache) {
     scheduling.prefix_identity =
         fmt::format("{} {} {}", identity_, kv_dtype_word(memory.pool.kv_dtype), backend->info().kernels);

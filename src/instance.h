@@ -70,7 +70,7 @@ class Instance final {
   Mapping control_memory_;
   Mapping ledger_memory_;
   Mapping prefix_memory_;
-  std::unique_ptr<LedgerPool> pool_;
+  std::unique_ptr<KvPool> pool_;
   std::unique_ptr<OutputPipeline> output_;
   std::unique_ptr<OwnerHost> host_;
   std::unique_ptr<SchedulerLanes> lanes_;

@@ -15,18 +15,16 @@ void name_blocks(Sequence& sequence, std::uint32_t num_blocks, std::uint32_t blo
   }
 }
 
-void take_cached(Sequence& sequence, KvPool& pool, std::uint32_t block_tokens) {
+std::span<const PrefixKey> usable_keys(const Sequence& sequence, std::uint32_t block_tokens) {
   const std::size_t most = (sequence.tokens.size() - 1) / block_tokens;
-  sequence.lease =
-      pool.match(sequence.request.id, std::span(sequence.keys).first(std::min(most, sequence.keys.size())));
-  sequence.computed = sequence.lease.num_cached() * block_tokens;
+  return std::span(sequence.keys).first(std::min(most, sequence.keys.size()));
 }
 
-bool awaits_prefix(const Sequence& sequence, std::span<Sequence* const> running) {
-  const PrefixKey* key = sequence.next_key();
-  if (key == nullptr) return false;
-  return std::ranges::any_of(running, [key](const Sequence* other) {
-    return !other->decoding() && other->next_key() != nullptr && *other->next_key() == *key;
+bool awaits_prefix(const Sequence& sequence, std::uint32_t num_cached, std::span<Sequence* const> running) {
+  if (num_cached >= sequence.keys.size()) return false;
+  const PrefixKey& key = sequence.keys[num_cached];
+  return std::ranges::any_of(running, [&key](const Sequence* other) {
+    return !other->decoding() && other->next_key() != nullptr && *other->next_key() == key;
   });
 }
 

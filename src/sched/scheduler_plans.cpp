@@ -9,6 +9,7 @@
 #include "fmt/core.h"
 #include "ipc/plan_codec.h"
 #include "sched/prefix_reuse.h"
+#include "sched/result_check.h"
 #include "sched/scheduler.h"
 #include "sched/server_counters.h"
 
@@ -73,16 +74,19 @@ bool Scheduler::send_plans() {
 bool Scheduler::make_plan(LaneId id, LaneState& lane) {
   lane.plan.clear();
   lane.planned.items.clear();
+  lane.planned.answer_bytes = 0;
   lane.planned.decodes = lane.planned.prefills = lane.planned.continues_decode = false;
   const PlacementView view = placement_view();
   const LaneDuty duty = lane_duty(view, id);
   if (lane.in_flight.empty()) {
-    if (duty.decode) add_decodes(id, lane);
-    lane.planned.decodes = !lane.planned.items.empty();
-    const std::size_t num_decodes = lane.planned.items.size();
-    if (duty.prefill) add_prefills(id, lane);
-    lane.planned.prefills = lane.planned.items.size() > num_decodes;
-  } else if (lane.in_flight.size() <= options_.look_ahead_steps && duty.decode && !lane.next &&
+    group_ = suspects_.next_group(lane.suspects_last);
+    compose(id, lane, duty);
+    lane.suspects_last = !lane.planned.items.empty() && group_ != 0;
+    if (lane.planned.items.empty() && std::exchange(group_, group_ == 0 ? suspects_.next_group(false) : 0) != group_) {
+      compose(id, lane, duty);  // the one kind had nothing that could run: the other
+      lane.suspects_last = group_ != 0;
+    }
+  } else if (suspects_.empty() && lane.in_flight.size() <= options_.look_ahead_steps && duty.decode && !lane.next &&
              !lane.in_flight.back().prefills && !(duty.prefill && view.prefill_work)) {
     add_decodes_ahead(id, lane);
     lane.planned.decodes = true;
@@ -90,11 +94,19 @@ bool Scheduler::make_plan(LaneId id, LaneState& lane) {
   return !lane.planned.items.empty();
 }
 
+void Scheduler::compose(LaneId id, LaneState& lane, const LaneDuty& duty) {
+  if (duty.decode) add_decodes(id, lane);
+  lane.planned.decodes = !lane.planned.items.empty();
+  const std::size_t num_decodes = lane.planned.items.size();
+  if (duty.prefill) add_prefills(id, lane);
+  lane.planned.prefills = lane.planned.items.size() > num_decodes;
+}
+
 void Scheduler::send_plan(LaneId id, LaneState& lane) {
   // Admission may have brought the work that makes this a split step.
   lane.plan.share = lane_duty(placement_view(), id).share;
-  lane.plan.step = lane.planned.number = ++lane.step;
-  control_.lanes[id.value].issued_step.store(lane.step, std::memory_order_release);
+  lane.plan.step = lane.planned.number = pool_.steps().issue(id);
+  control_.lanes[id.value].issued_step.store(lane.plan.step, std::memory_order_release);
   metrics_.steps[lane.planned.decodes ? 1 : 0].add();
   lane.planned.sent_us = steady_now_us();
   lane.planned.bytes = message_bytes(lane.plan);
@@ -111,7 +123,7 @@ void Scheduler::send_plan(LaneId id, LaneState& lane) {
 void Scheduler::add_decodes(LaneId id, LaneState& lane) {
   candidates_.clear();
   for (Sequence* sequence : running_) {
-    if (!sequence->lane && sequence->decoding()) candidates_.push_back(sequence);
+    if (!sequence->lane && sequence->decoding() && sequence->suspect_group == group_) candidates_.push_back(sequence);
   }
   // The most urgent first: what is in the plan keeps its blocks, so the last ones are those that can lose them.
   std::ranges::sort(candidates_, decodes_before);
@@ -119,7 +131,7 @@ void Scheduler::add_decodes(LaneId id, LaneState& lane) {
     sequence->left_out =
         lane.planned.items.size() >= options_.plan.max_decode_items || !has_room(lane.plan, *sequence, 1);
     if (sequence->left_out || sequence->lease.blocks().empty()) continue;  // empty: it gave them to one before it
-    if (reserve_for(*sequence, 1, Phase::kDecode)) add_item(id, lane, *sequence, 1);
+    if (reserve_for(*sequence, 1)) add_item(id, lane, *sequence, 1);
   }
 }
 
@@ -141,7 +153,7 @@ void Scheduler::add_decodes_ahead(LaneId id, LaneState& lane) {
     if (sequence->generated() + sequence->steps_in_flight >= sequence->request.max_tokens) continue;
     bytes += builder_.item_bytes(*sequence, 1);
     if (candidates_.size() >= options_.plan.max_decode_items || !builder_.fits(bytes)) return;
-    if (!cover(*sequence, sequence->steps_in_flight + 1, Phase::kDecode).ok()) return;
+    if (!cover(*sequence, sequence->steps_in_flight + 1).ok()) return;
     candidates_.push_back(sequence);
   }
   for (Sequence* sequence : candidates_) add_item(id, lane, *sequence, 1);
@@ -151,27 +163,27 @@ void Scheduler::add_prefills(LaneId id, LaneState& lane) {
   std::uint32_t budget = options_.plan.prefill_chunk_tokens;
   candidates_.clear();
   for (Sequence* sequence : running_) {
-    if (!sequence->lane && !sequence->decoding()) candidates_.push_back(sequence);
+    if (!sequence->lane && !sequence->decoding() && sequence->suspect_group == group_) candidates_.push_back(sequence);
   }
-  candidates_.insert(candidates_.end(), waiting_.begin(), waiting_.end());
+  for (Sequence* sequence : waiting_) {
+    if (sequence->suspect_group == group_) candidates_.push_back(sequence);
+  }
   std::ranges::sort(candidates_, sequence_more_urgent);
   for (Sequence* sequence : candidates_) {
     if (budget == 0 || !has_room(lane.plan, *sequence, budget)) break;
+    // Scores and logits that no longer fit this step's result come with the next.
+    const std::uint32_t answerable = builder_.answerable(*sequence, budget, lane.planned.answer_bytes);
+    if (answerable == 0) continue;
     const bool waits = sequence->lease.blocks().empty();
     if (waits) {
       if (running_.size() >= options_.max_running_sequences) continue;
-      take_cached(*sequence, pool_, options_.plan.block_tokens);
-      const bool awaits = awaits_prefix(*sequence, running_);
-      if (awaits || !admit_to_pool(*sequence)) {
-        sequence->lease = KvLease();
-        sequence->computed = 0;
-        // The first that does not fit holds back the less urgent ones, or a stream of small prompts would starve a
-        // large one.
-        if (awaits) continue;
-        break;
-      }
+      const std::span<const PrefixKey> keys = usable_keys(*sequence, options_.plan.block_tokens);
+      if (awaits_prefix(*sequence, pool_.num_cached(keys), running_)) continue;
+      // The first that does not fit holds back the less urgent ones, or a stream of small prompts would starve a
+      // large one.
+      if (!admit_to_pool(*sequence, keys)) break;
     }
-    std::uint32_t chunk = std::min(budget, sequence->remaining());
+    std::uint32_t chunk = std::min(answerable, sequence->remaining());
     // A recomputed prompt takes up its scores where they ended.
     if (sequence->computed < sequence->scored) chunk = std::min(chunk, sequence->scored - sequence->computed);
     add_item(id, lane, *sequence, chunk);
@@ -180,8 +192,13 @@ void Scheduler::add_prefills(LaneId id, LaneState& lane) {
 }
 
 // Takes blocks for everything known of a waiting sequence, so that a prompt once begun can be finished.
-bool Scheduler::admit_to_pool(Sequence& sequence) {
-  if (!reserve_for(sequence, sequence.remaining(), Phase::kPrefill)) return false;
+// Those that the cache has under the first of `keys` are not computed again.
+bool Scheduler::admit_to_pool(Sequence& sequence, std::span<const PrefixKey> keys) {
+  const std::uint32_t needed = builder_.blocks_for(sequence.tokens.size());
+  auto lease = pool_.reserve(sequence.request.id, needed, Phase::kPrefill, keys);
+  if (!lease.ok()) return false;
+  sequence.lease = *std::move(lease);
+  sequence.computed = sequence.lease.num_cached() * options_.plan.block_tokens;
   std::erase(waiting_, &sequence);
   running_.push_back(&sequence);
   queued_.fetch_sub(1, std::memory_order_relaxed);
@@ -204,26 +221,25 @@ void Scheduler::add_item(LaneId id, LaneState& lane, Sequence& sequence, std::ui
   sequence.lane = id;
   ++sequence.steps_in_flight;
   sequence.step_index = static_cast<std::uint32_t>(lane.planned.items.size());
-  lane.planned.items.push_back({&sequence, num_tokens});
+  lane.planned.answer_bytes += builder_.answer_bytes(lane.plan.items.back());
+  lane.planned.items.push_back(asked_of(lane.plan.items.back(), sequence, num_tokens));
 }
 
 // Makes the lease cover the next `num_tokens` tokens after the computed ones, or changes nothing.
-absl::Status Scheduler::cover(Sequence& sequence, std::uint32_t num_tokens, Phase phase) {
+absl::Status Scheduler::cover(Sequence& sequence, std::uint32_t num_tokens) {
   const std::uint32_t needed = builder_.blocks_for(std::uint64_t{sequence.computed} + num_tokens);
   const auto held = static_cast<std::uint32_t>(sequence.lease.blocks().size());
   if (needed <= held) return absl::OkStatus();
-  if (held > 0) return sequence.lease.grow(needed - held, phase);
-  TANDEM_ASSIGN(sequence.lease, pool_.reserve(sequence.request.id, needed, phase));
-  return absl::OkStatus();
+  return pool_.grow(sequence.lease, needed - held, Phase::kDecode);
 }
 
-// The same by all means: decode may take blocks from less urgent sequences.
-bool Scheduler::reserve_for(Sequence& sequence, std::uint32_t num_tokens, Phase phase) {
-  while (!cover(sequence, num_tokens, phase).ok()) {
-    if (phase == Phase::kPrefill) return false;
+// The same by all means: a decoding sequence may take blocks from less urgent ones.
+bool Scheduler::reserve_for(Sequence& sequence, std::uint32_t num_tokens) {
+  while (!cover(sequence, num_tokens).ok()) {
     const std::uint32_t needed = builder_.blocks_for(std::uint64_t{sequence.computed} + num_tokens);
-    // They come free when the steps that run now are over.
-    if (pool_.usage().retiring >= needed - sequence.lease.blocks().size()) return false;
+    // Enough is there once the steps that run now are over.
+    const KvPoolUsage usage = pool_.usage();
+    if (usage.free + usage.evictable + usage.retiring >= needed - sequence.lease.blocks().size()) return false;
     if (!preempt_for(sequence)) return false;
     if (sequence.lease.blocks().empty()) return false;  // it was the least urgent itself
   }
@@ -245,7 +261,7 @@ bool Scheduler::preempt_for(const Sequence& sequence) {
   if (victim == nullptr || (victim == &sequence && waits)) return false;
   TANDEM_LOG(kDebug, "sequence {} gives its blocks to sequence {}", victim->request.id.value,
              sequence.request.id.value);
-  victim->lease.end();
+  pool_.give_back_idle(std::move(victim->lease));
   victim->computed = 0;
   std::erase(running_, victim);
   waiting_.push_back(victim);

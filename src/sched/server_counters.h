@@ -5,8 +5,8 @@
 #include <span>
 
 #include "ipc/control_page.h"
+#include "memory/kv_usage.h"
 #include "sched/sequence.h"
-#include "tandem/kv_pool.h"
 
 namespace tandem {
 
