@@ -277,7 +277,7 @@ void Scheduler::fail_item(Sequence& sequence, ItemStatus status) {
 }
 
 void Scheduler::apply_item(Sequence& sequence, std::uint32_t num_tokens, const Result& result, const ResultItem& item) {
-  if (sequence.generated() == 0) metrics_.prompt_tokens.add(num_tokens);
+  if (sequence.generated() == 0) metrics_.prefill_tokens.add(num_tokens);
   sequence.computed += num_tokens;
   suspects_.clear(sequence);
   publish_blocks(sequence, pool_, options_.plan.block_tokens);
@@ -293,7 +293,7 @@ void Scheduler::accept_token(Sequence& sequence, const Sampled& sampled) {
   const SequenceRequest& request = sequence.request;
   sequence.tokens.push_back(sampled.token);
   if (wants_counts(request.sampling)) count_token(sequence.counts, 0, sampled.token, 1);
-  metrics_.generated_tokens.add();
+  metrics_.sampled_tokens.add();
   listener_.on_token(request.id, sampled);
   if (std::ranges::find(request.stop_tokens, sampled.token) != request.stop_tokens.end()) {
     finish(sequence, FinishReason::kStop, absl::OkStatus());
