@@ -50,7 +50,7 @@ TEST_P(SchedulerCost, tokens_cost_no_allocation) {
   std::vector<SequenceRequest> requests(kSequences);
   for (std::uint32_t i = 0; i < kSequences; ++i) {
     requests[i].id = SequenceId{i + 1};
-    requests[i].prompt = {1, 2, 3};
+    requests[i].prompt = scheduler.prepare({1, 2, 3}, requests[i].sampling, std::nullopt);
     requests[i].max_tokens = kTokens;
     requests[i].arrival_us = steady_now_us();
   }
