@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""The engine without a server beside llama.cpp's, in one run (Python standard library only).
+"""The engine without a server beside llama.cpp's, or beside another build of tandem, in one run (Python standard library only).
 
   compare_engines.py --tandem build/release/tandem --peer LLAMA_CPP/build/bin --model M.gguf [--peer-model P.gguf]
-                     [--threads 1,2] [--isa avx2,avx512] [--rounds 3] [--sequences 1,2,4,8,16,32] [--depths 0,2048]
+                     [--baseline OTHER/tandem] [--threads 1,2] [--isa avx2,avx512] [--rounds 3] [--sequences 1,2,4,8,16,32] [--depths 0,2048]
 
-`tandem bench engine` against llama-bench (prefill; decode of one sequence) and llama-batched-bench (several sequences).
+`tandem bench engine` against llama-bench (prefill; decode of one sequence) and llama-batched-bench (several sequences), and with
+--baseline against the same command of another binary: what a change did to the speed.
 Rounds alternate between the engines. Prints medians (least, most) of the rounds as a Markdown table; the ratio is that
 of the medians. With several --isa there is a column for each.
 """
@@ -25,10 +26,10 @@ def json_lines(text):
     return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
 
-def tandem_rates(options, isa, threads):
+def tandem_rates(binary, options, isa, threads):
     rates = {}
     for line in json_lines(run(
-        [options.tandem, "bench", "engine", "--json", "--model", options.model, "--isa", isa, "--threads", str(threads),
+        [binary, "bench", "engine", "--json", "--model", options.model, "--isa", isa, "--threads", str(threads),
          "--prompt", options.prompts, "--depth", options.depths, "--sequences", options.sequences,
          "--decode", str(options.decode), "--repeat", "1"])):
         key = ("prefill", line["prompt"], 0, 1) if line["test"] == "prefill" else (
@@ -69,7 +70,8 @@ def label(key):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tandem", required=True)
-    parser.add_argument("--peer", required=True, help="folder of llama-bench and llama-batched-bench")
+    parser.add_argument("--peer", help="folder of llama-bench and llama-batched-bench")
+    parser.add_argument("--baseline", help="another tandem binary")
     parser.add_argument("--model", required=True)
     parser.add_argument("--peer-model", help="default: the same file")
     parser.add_argument("--threads", default="2")
@@ -80,26 +82,34 @@ def main():
     parser.add_argument("--sequences", default="1,2,4,8,16,32")
     parser.add_argument("--decode", type=int, default=64)
     options = parser.parse_args()
+    if not options.peer and not options.baseline:
+        parser.error("give --peer, --baseline or both")
     options.peer_model = options.peer_model or options.model
     isas = options.isa.split(",")
     for threads in options.threads.split(","):
-        engines = {**{f"tandem {isa}": lambda isa=isa: tandem_rates(options, isa, threads) for isa in isas},
-                   "llama.cpp": lambda: peer_rates(options, threads)}
+        engines = {}
+        for isa in isas:
+            engines[f"tandem {isa}"] = lambda isa=isa: tandem_rates(options.tandem, options, isa, threads)
+            if options.baseline:
+                engines[f"baseline {isa}"] = lambda isa=isa: tandem_rates(options.baseline, options, isa, threads)
+        if options.peer:
+            engines["llama.cpp"] = lambda: peer_rates(options, threads)
+        ratios = [(f"tandem {isa}", other) for isa in isas
+                  for other in ([f"baseline {isa}"] if options.baseline else []) + (["llama.cpp"] if options.peer else [])]
         rates = {name: [] for name in engines}
         for turn in range(options.rounds):
             for name, measure in engines.items():
                 print(f"round {turn + 1}, {threads} threads: {name}", file=sys.stderr, flush=True)
                 rates[name].append(measure())
         print(f"\n| tokens/s, {threads} threads | " + " | ".join(engines) + " | "
-              + " | ".join(f"ratio {isa}" for isa in isas) + " |\n|---|" + "---|" * (2 * len(isas) + 1))
+              + " | ".join(f"{ours} / {other}" for ours, other in ratios) + " |\n|---|" + "---|" * (len(engines) + len(ratios)))
         for key in rates[f"tandem {isas[0]}"][0]:
             values = {name: [entry[key] for entry in entries] for name, entries in rates.items() if key in entries[0]}
             medians = {name: statistics.median(series) for name, series in values.items()}
             cells = [f"{medians[n]:.0f} ({min(values[n]):.0f}–{max(values[n]):.0f})" if n in medians else "-"
                      for n in engines]
-            ratios = [f"{medians[f'tandem {isa}'] / medians['llama.cpp']:.2f}×" if "llama.cpp" in medians else "-"
-                      for isa in isas]
-            print(f"| {label(key)} | " + " | ".join(cells + ratios) + " |", flush=True)
+            quotients = [f"{medians[ours] / medians[other]:.2f}×" if other in medians else "-" for ours, other in ratios]
+            print(f"| {label(key)} | " + " | ".join(cells + quotients) + " |", flush=True)
 
 
 if __name__ == "__main__":

@@ -3,15 +3,17 @@
 
   interference.py --tandem build/release/tandem [--model M.gguf] [--peer-server LLAMA_CPP/build/bin/llama-server]
                   [--streams 4] [--prompt 1500] [--prompts 3 | --rate 0.5] [--quiet-s 2] [--rounds 3] [--threads 2]
+                  [--svg FILE]
 
 Starts tandem in semi and in fused placement and, if named, llama.cpp's server with the same model and threads. A round
 with one of them: so many streams begin; gaps between the texts of a stream count for "alone" during quiet-s seconds; then
 prompts, each unique from its first word, come one after the other (with --rate: so many a second, on time or not), and gaps
 from the first prompt's arrival to the last one's first token count for "beside prompts". Rounds alternate between the
-servers. Prints the median over the rounds (least–most) of each round's percentile, in ms, as a Markdown table.
+servers. Prints the median over the rounds (least–most) of each round's percentile, in ms, as a Markdown table; with --svg the p99 gap beside prompts and the TTFT as a picture too.
 """
 import argparse
 import contextlib
+import math
 import os
 import shlex
 import statistics
@@ -101,6 +103,26 @@ def commands(options):
     return servers
 
 
+def picture(title, figures):
+    """Bars on a logarithmic scale: per server its p99 token gap beside prompts and the median TTFT of the prompts, in ms."""
+    most = max(max(pair) for pair in figures.values())
+    width = lambda value: 8 + 400 * math.log10(max(value, 1)) / math.log10(max(most, 10))
+    rows, y = [], 46
+    for name, pair in figures.items():
+        rows.append(f'<text x="130" y="{y + 21}" text-anchor="end">{name}</text>')
+        for colour, value in zip(("#2f6fd0", "#e08a2e"), pair):
+            rows.append(f'<rect x="140" y="{y}" width="{width(value):.0f}" height="14" fill="{colour}"/>')
+            rows.append(f'<text x="{146 + width(value):.0f}" y="{y + 12}">{value:,.0f} ms</text>')
+            y += 17
+        y += 14
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" width="640" height="{y + 24}" font-family="sans-serif" font-size="13">'
+            f'<rect width="100%" height="100%" fill="white"/><text x="16" y="26" font-weight="bold">{title}</text>'
+            + "".join(rows) + f'<rect x="140" y="{y}" width="12" height="12" fill="#2f6fd0"/>'
+            f'<text x="158" y="{y + 11}">token gap of the streams, p99</text>'
+            f'<rect x="360" y="{y}" width="12" height="12" fill="#e08a2e"/>'
+            f'<text x="378" y="{y + 11}">first token of a prompt, median (log scale)</text></svg>\n')
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tandem", default="build/release/tandem")
@@ -113,6 +135,7 @@ def main():
     parser.add_argument("--rate", type=float, help="prompts per second; default: one when the last has its answer")
     parser.add_argument("--quiet-s", type=float, default=2.0)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--svg", help="write a picture here")
     options = parser.parse_args()
     rounds = {}
     with contextlib.ExitStack() as stack:
@@ -129,6 +152,11 @@ def main():
         digits = [1] * 6 + [0, 0]
         cells = [f"{statistics.median(v):.{d}f} ({min(v):.{d}f}–{max(v):.{d}f})" for v, d in zip(zip(*figures), digits)]
         print(f"| {name} | " + " | ".join(cells) + " |")
+    if options.svg:
+        medians = {name: [statistics.median(v) for v in zip(*figures)] for name, figures in rounds.items()}
+        title = f"{options.streams} streams decode while prompts of {options.prompt} tokens arrive"
+        with open(options.svg, "w", encoding="utf-8") as file:
+            file.write(picture(title, {name: (m[4], m[6]) for name, m in medians.items()}))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Compares every #include with the layers (architecture, "Layers").
+"""Compares every #include with the layers (.github/CONTRIBUTING.md, "Layers").
 
 usage: check_layers.py ROOT MODULES
 MODULES is written by checks.cmake from what tandem_module() was told: "name|directory|dep dep" per line.
@@ -14,14 +14,14 @@ import source_tree
 LAYERS = {
     "base": (0, set()),
     "ipc": (2, {"transport.h", "sampling.h"}),
-    "memory": (3, {"kv_pool.h", "backend.h"}),
+    "memory": (3, {"backend.h"}),
     "model": (4, {"model.h", "backend.h", "tokenizer.h"}),
     "text": (4, {"tokenizer.h", "request.h"}),
     "worker": (5, {"transport.h", "sampling.h", "backend.h", "model.h"}),
-    "sched": (5, {"request.h", "placement.h", "policy.h", "transport.h", "sampling.h", "kv_pool.h"}),
+    "sched": (5, {"request.h", "placement.h", "policy.h", "transport.h", "sampling.h"}),
     "api": (6, {"engine.h", "placement.h", "request.h", "tokenizer.h"}),
     "process": (6, {"placement.h", "transport.h"}),
-    "bench": (8, {"backend.h", "kv_pool.h", "model.h", "sampling.h", "transport.h"}),
+    "bench": (8, {"backend.h", "model.h", "sampling.h", "transport.h"}),
 }
 KERNELS = (7, {"backend.h"})
 # Parsing one of these costs seconds: .cpp files only.

@@ -1,4 +1,4 @@
-"""Fails for a header or source that has grown too long to read (style guide, 4).
+"""Fails for a header or source that has grown too long to read (.github/CONTRIBUTING.md, style 4).
 
 usage: check_length.py ROOT
 """

@@ -45,6 +45,8 @@ function(tandem_module name)
   set_property(GLOBAL PROPERTY TANDEM_DIR_${name} ${CMAKE_CURRENT_SOURCE_DIR})
 endfunction()
 
+add_custom_target(unit_tests)  # every GoogleTest binary, for the sanitizer presets
+
 function(tandem_test name)
   cmake_parse_arguments(ARG "" "" "DEPS;LIBS;SOURCES" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
@@ -53,5 +55,6 @@ function(tandem_test name)
   target_compile_definitions(${name} PRIVATE TANDEM_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data")
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES TIMEOUT 300)
+  set_tests_properties(${name} PROPERTIES TIMEOUT 300 LABELS unit)
+  add_dependencies(unit_tests ${name})
 endfunction()

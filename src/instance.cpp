@@ -54,6 +54,23 @@ std::string text_of(const TokenizerSpec& spec, std::optional<TokenId> id) {
 
 }  // namespace
 
+// Hands a worker's coming and going to the scheduler.
+class Instance::SchedulerLanes final : public LaneListener {
+ public:
+  explicit SchedulerLanes(Instance& instance) : instance_(instance) {}
+  void lane_up(LaneId lane, std::uint64_t epoch, std::unique_ptr<LanePort> port) override {
+    instance_.scheduler_->lane_up(lane, std::move(port), epoch,
+                                  [this, lane, epoch] { instance_.supervisor_->lane_taken(lane, epoch); });
+  }
+  void lane_down(LaneId lane, std::uint64_t epoch) override { instance_.scheduler_->lane_down(lane, epoch); }
+  void lane_stuck(LaneId lane, std::uint64_t epoch) override { instance_.scheduler_->lane_stuck(lane, epoch); }
+
+ private:
+  Instance& instance_;
+};
+
+Instance::Instance() = default;
+
 absl::StatusOr<std::string> resolve_model_path(const std::string& model) {
   if (!model.empty()) return model;
   const char* cache = std::getenv("XDG_CACHE_HOME");
@@ -171,25 +188,32 @@ absl::Status Instance::start_processes(ServerConfig config, const std::string& a
   TANDEM_ASSIGN(ControlPage * control, open_control_page(control_memory_.bytes()));
   KvPoolOptions pool{kSchedulerHolder, reserve_blocks};
   if (config.prefix_cache) pool.prefix_table = {reinterpret_cast<PrefixKey*>(prefix_memory_.data()), num_blocks};
-  TANDEM_ASSIGN(pool_, create_kv_pool(ledger_memory_.bytes(), *control, pool));
+  TANDEM_ASSIGN(pool_, KvPool::create(ledger_memory_.bytes(), pool));
   if (!config.owner_socket.empty()) {
     TANDEM_LOG(kInfo, "uses the owner at {}: {} KV blocks of {} tokens in {}, {} of them cached", address, num_blocks,
                block_tokens, kv_dtype_word(memory.pool.kv_dtype), pool_->usage().published);
   }
 
-  SupervisorOptions supervision;
-  supervision.num_lanes = config.placement == Placement::kSemi ? 2 : 1;
-  supervision.worker_arguments = [config, address, pool = memory.pool](LaneId lane, std::uint64_t epoch) {
+  OwnerHostOptions hosting;
+  hosting.worker_arguments = [config, address, pool = memory.pool](LaneId lane, std::uint64_t epoch) {
     return worker_arguments(config, address, pool, lane, epoch);
   };
-  supervision.owner_address = address;
-  supervision.owner_up =
+  hosting.owner_address = address;
+  hosting.owner_up =
       metrics_.gauge("tandem:owner_up", "0 while the memory owner is stopped and no worker can be replaced, else 1");
+  host_ = std::make_unique<OwnerHost>(std::move(hosting), std::move(owner_process), std::move(memory.owner));
+  SupervisorOptions supervision;
+  supervision.num_lanes = config.placement == Placement::kSemi ? 2 : 1;
+  for (const char* const lane : {"prefill", "decode"}) {
+    supervision.lane_up.push_back(metrics_.gauge("tandem:lane_up", "1 while a worker serves the lane, else 0",
+                                                 {{"lane", supervision.num_lanes == 1 ? "fused" : lane}}));
+    if (supervision.lane_up.size() == supervision.num_lanes) break;
+  }
   supervision.on_fatal = std::move(on_fatal);
-  supervisor_ =
-      std::make_unique<Supervisor>(std::move(supervision), std::move(owner_process), std::move(memory.owner), *control);
+  supervisor_ = std::make_unique<Supervisor>(std::move(supervision), *host_, *control);
+  lanes_ = std::make_unique<SchedulerLanes>(*this);
 
-  TANDEM_TRY(supervisor_->launch());
+  TANDEM_TRY(supervisor_->launch(*lanes_));
 
   TANDEM_ASSIGN(tokenizer_, new_tokenizer_.get());
   output_ = std::make_unique<OutputPipeline>(*tokenizer_, metrics_);
@@ -200,14 +224,19 @@ absl::Status Instance::start_processes(ServerConfig config, const std::string& a
   scheduling.max_running_sequences = config.max_running_sequences;
   scheduling.max_queued_sequences = config.max_queued_requests;
   scheduling.look_ahead_steps = config.look_ahead_steps;
-  scheduling.plan = {block_tokens, config.prefill_chunk_tokens, config.max_running_sequences,
-                     ChannelSizes{}.plan_ring_bytes};
+  scheduling.plan = {block_tokens,
+                     config.prefill_chunk_tokens,
+                     config.max_running_sequences,
+                     ChannelSizes{}.plan_ring_bytes,
+                     max_result_bytes(ChannelSizes{}),
+                     spec_.vocab_size};
   if (config.prefix_cache) {
     scheduling.prefix_identity =
         fmt::format("{} {} {}", identity_, kv_dtype_word(memory.pool.kv_dtype), backend->info().kernels);
   }
-  scheduler_ = std::make_unique<Scheduler>(scheduling, *pool_, *control, *output_, metrics_,
-                                           [this](LaneId lane) { supervisor_->kill_lane(lane); });
+  scheduler_ =
+      std::make_unique<Scheduler>(scheduling, *pool_, *control, *output_, metrics_,
+                                  [this](LaneId lane, std::uint64_t epoch) { supervisor_->kill_worker(lane, epoch); });
   output_->start([this](SequenceId sequence) { scheduler_->cancel(sequence); });
 
   LocalEngineOptions options;
@@ -239,7 +268,7 @@ absl::Status Instance::start_processes(ServerConfig config, const std::string& a
   engine_ = std::make_unique<LocalEngine>(options, *tokenizer_, chat_template_.get(), *scheduler_, *output_, metrics_);
 
   scheduler_->start();
-  TANDEM_TRY(supervisor_->start(*scheduler_));
+  TANDEM_TRY(supervisor_->start());
   summary_ = fmt::format("placement {}, {} cores, context {} tokens, KV pool {} tokens ({:.2f} GiB)",
                          config.placement == Placement::kSemi ? "semi" : "fused", num_units,
                          options.model.context_length, std::uint64_t{num_blocks} * block_tokens,

@@ -18,6 +18,7 @@
 #include "instance_memory.h"
 #include "memory/kv_pool.h"
 #include "process/child_process.h"
+#include "process/owner_host.h"
 #include "process/supervisor.h"
 #include "sched/scheduler.h"
 #include "tandem/model.h"
@@ -49,7 +50,8 @@ class Instance final {
   const std::string& summary() const { return summary_; }
 
  private:
-  Instance() = default;
+  class SchedulerLanes;
+  Instance();
   // Leaves the tokenizer in the making.
   absl::Status load_model(const std::string& path);
   absl::Status start_processes(ServerConfig config, const std::string& address, ChildProcess owner_process,
@@ -67,8 +69,10 @@ class Instance final {
   Mapping control_memory_;
   Mapping ledger_memory_;
   Mapping prefix_memory_;
-  std::unique_ptr<LedgerPool> pool_;
+  std::unique_ptr<KvPool> pool_;
   std::unique_ptr<OutputPipeline> output_;
+  std::unique_ptr<OwnerHost> host_;
+  std::unique_ptr<SchedulerLanes> lanes_;
   std::unique_ptr<Supervisor> supervisor_;
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<LocalEngine> engine_;

@@ -15,7 +15,7 @@
 #include "base/system_memory.h"
 #include "fmt/core.h"
 #include "fmt/ranges.h"
-#include "memory/kv_pool.h"
+#include "memory/ledger.h"
 #include "memory/owner_wire.h"
 #include "memory/region_names.h"
 
@@ -173,12 +173,12 @@ absl::StatusOr<InstanceMemory> open_instance_memory(const ServerConfig& config, 
   TANDEM_ASSIGN(memory.control, map_region(memory.owner, kControlRegion, sizeof(ControlPage),
                                            [](auto bytes) { return init_control_page(bytes).status(); }));
   TANDEM_ASSIGN(ControlPage * control, open_control_page(memory.control.bytes()));
-  // No step runs any more, so that whatever an earlier server had retired may be reused.
+  // No step of an earlier server runs any more.
   for (LaneCounters& lane : control->lanes) lane.completed_step.store(lane.issued_step.load());
   new (&control->server) ServerCounters();  // what it counts begins with this server
   TANDEM_TRY(drop_old_channels(memory.owner));
-  TANDEM_ASSIGN(memory.ledger, map_region(memory.owner, kLedgerRegion, ledger_bytes(pool.num_blocks),
-                                          [&](auto bytes) { return init_ledger(bytes, pool.num_blocks); }));
+  TANDEM_ASSIGN(memory.ledger, map_region(memory.owner, kLedgerRegion, Ledger::bytes(pool.num_blocks),
+                                          [&](auto bytes) { return Ledger::init(bytes, pool.num_blocks); }));
   TANDEM_ASSIGN(const AttachedRegion blocks,
                 memory.owner.attach(kKvRegion, pool.block_bytes * pool.num_blocks, kOwnerTimeout));
   if (blocks.must_fill) TANDEM_TRY(memory.owner.publish(kKvRegion, Seal::kNone));

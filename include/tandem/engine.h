@@ -1,4 +1,6 @@
-// The embedding API, and all that the front ends see: submit a request, receive its events, cancel, drain.
+// The engine: the embedding API, and the only part that front ends see. A front end submits a request with a sink,
+// receives the request's events on an engine thread, and may cancel it; the process drains the engine before it ends.
+// Thread-safe.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,6 @@
-// A model as data (ModelSpec), its opened file (ModelFile), and the one verb: forward.
-// A model knows tensors and blocks as plain views, no queues, requests or processes.
+// A model as data: ModelSpec says what it is, ModelFile is its opened and checked file, ForwardBatch is the input of
+// one forward pass (model/decoder.h). A model sees KV blocks as plain views. It knows no queues, requests or
+// processes.
 #pragma once
 
 #include <cstdint>
@@ -55,7 +56,7 @@ inline KvLayout kv_layout(const ModelSpec& spec, DType dtype, std::int32_t block
 
 // One tensor of a file: a matrix [rows, cols] or a vector (rows = 1). Valid while its ModelFile lives.
 struct NamedTensor {
-  std::string name;  // canonical, whatever the format; see kTensorNames in model/spec.h
+  std::string name;  // canonical, whatever the format; see the list in model/spec.h
   WeightSource source;
 };
 

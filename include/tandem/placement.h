@@ -1,4 +1,5 @@
-// How the compute is laid out between the lanes, and changes to that while requests run. Plain values.
+// How the compute is divided between the lanes: the placement, the shares, the state of each lane, and a request to
+// change them while the server runs. Plain values; the engine checks and applies them.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@ enum class Placement : std::uint8_t { kSemi, kFused };
 struct LaneReport {
   std::string name;  // "prefill", "decode"; "fused" for the only one
   bool up = false;
-  std::uint64_t epoch = 0;     // which life of the lane serves: counts every worker that was started for it
+  std::uint64_t epoch = 0;     // of the worker that serves; counts every worker ever started for the lane
   std::uint32_t restarts = 0;  // workers that ended by themselves while serving
 };
 

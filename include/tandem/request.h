@@ -1,4 +1,5 @@
-// What a client asks for, after its protocol (OpenAI JSON, gRPC) has been read and its ranges checked.
+// What a client asks for, independent of the protocol. The front ends (OpenAI JSON, gRPC) map their fields to a
+// Request; the engine checks it once for all of them. Plain values with OpenAI's defaults.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The words every layer shares: ids, element types, phases. Plain values, no behaviour.
+// The types that every layer shares: ids, element types, phases, shares. Plain values without behaviour.
 #pragma once
 
 #include <compare>
@@ -16,12 +16,12 @@ struct Id {
   friend constexpr auto operator<=>(Id, Id) = default;
 };
 
-using SequenceId = Id<struct SequenceTag, std::uint64_t>;  // unique in one front end's life
+using SequenceId = Id<struct SequenceTag, std::uint64_t>;  // unique while one front end runs
 using BlockId = Id<struct BlockTag, std::uint32_t>;        // index into the KV pool
 using LaneId = Id<struct LaneTag, std::uint32_t>;          // index into the control page
 
 inline constexpr std::size_t kMaxLanes = 8;
-inline constexpr std::uint32_t kMaxLookAhead = 8;  // steps a lane is given before the result of the one before is read
+inline constexpr std::uint32_t kMaxLookAhead = 8;  // most decode steps queued on a worker beyond the one it is running
 inline constexpr std::size_t kMaxTopLogprobs = 20;  // alternatives per token, as in OpenAI's API
 
 // Element types of weights, activations and KV. Quantised ones are GGUF's blocks of 32 values, or of 256 for k...K.

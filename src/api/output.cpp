@@ -1,5 +1,7 @@
 #include "api/output.h"
 
+#include <algorithm>
+
 #include <deque>
 #include <utility>
 
@@ -183,7 +185,8 @@ void OutputPipeline::handle_scores(RequestState& request, Scores& scores) {
   if (request.score_prompt && request.scores.size() + 1 < request.prompt.size()) return;  // more chunks follow
   begin(request);
   PromptScoresEvent event;
-  for (std::size_t index = 0; index < request.scores.size(); ++index) {
+  const std::size_t scored_tokens = std::min(request.scores.size(), request.prompt.size() - 1);
+  for (std::size_t index = 0; index < scored_tokens; ++index) {
     const Sampled& scored = request.scores[index];
     TokenInfo info = token_info(scored);
     event.top1.push_back(scored.token);

@@ -1,4 +1,5 @@
-// Time as integers. Steady time for durations and deadlines, Unix time only for what clients are told.
+// Clocks as plain integers. Use steady time (microseconds since an arbitrary start) for durations, deadlines and
+// order of events; use Unix time (seconds) only in what clients are told. Thread-safe free functions.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,5 @@
-// Scalar conversions between float32 and the 16-bit floats of weight files. Not for hot loops.
+// Scalar conversions between float32 and the two 16-bit formats of weight files, F16 and BF16, rounding to nearest
+// even. For loading and tests; hot loops use the vector versions in kernels/cpu.
 #pragma once
 
 #include <bit>

@@ -1,4 +1,5 @@
-// Every OS handle the project holds, each a move-only type whose destructor releases it.
+// Move-only owners of operating-system handles: a file descriptor, a memory mapping. Each releases its handle in its
+// destructor, so that no other code closes or unmaps anything. A handle belongs to one thread at a time.
 #pragma once
 
 #include <cstddef>

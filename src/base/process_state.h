@@ -1,4 +1,5 @@
-// What the kernel says of another process on this machine, from /proc.
+// What /proc says about another process on this machine: whether it is stopped, and whether a debugger traces it.
+// Supervision uses this to tell a stopped worker from a slow one.
 #pragma once
 
 #include <cstdint>

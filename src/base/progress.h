@@ -1,4 +1,5 @@
-// Progress of a long job: one line rewritten in place on a terminal, log lines now and then otherwise.
+// Reports the progress of a long job, such as packing weights. On a terminal it rewrites one line in place; elsewhere
+// it writes a log line every few seconds. Owned and used by the thread that does the job.
 #pragma once
 
 #include <cstddef>

@@ -86,7 +86,7 @@ class Rig final {
   std::uint32_t num_blocks_ = 0;
   Mapping weights_memory_, kv_memory_, control_memory_, ledger_memory_, channel_memory_;
   ControlPage* control_ = nullptr;
-  std::unique_ptr<LedgerPool> pool_;
+  std::unique_ptr<KvPool> pool_;
   std::unique_ptr<LanePort> port_;
   std::thread lane_;
   Plan plan_;
@@ -120,11 +120,11 @@ absl::Status Rig::start(const ModelFile& model, int threads) {
   TANDEM_TRY(fill_weights(model, weights));
   TANDEM_ASSIGN(kv_memory_, make_region(*backend_, "kv", kv_bytes));
   TANDEM_ASSIGN(control_memory_, make_region(*backend_, "control", sizeof(ControlPage)));
-  TANDEM_ASSIGN(ledger_memory_, make_region(*backend_, "ledger", ledger_bytes(num_blocks_)));
+  TANDEM_ASSIGN(ledger_memory_, make_region(*backend_, "ledger", Ledger::bytes(num_blocks_)));
   TANDEM_ASSIGN(channel_memory_, make_region(*backend_, "channel", channel_bytes()));
   TANDEM_ASSIGN(control_, init_control_page(control_memory_.bytes()));
-  TANDEM_TRY(init_ledger(ledger_memory_.bytes(), num_blocks_));
-  TANDEM_ASSIGN(pool_, create_kv_pool(ledger_memory_.bytes(), *control_, {kSchedulerHolder, 0}));
+  TANDEM_TRY(Ledger::init(ledger_memory_.bytes(), num_blocks_));
+  TANDEM_ASSIGN(pool_, KvPool::create(ledger_memory_.bytes(), {kSchedulerHolder, 0}));
   TANDEM_TRY(init_channel(channel_memory_.bytes()));
   TANDEM_ASSIGN(port_, make_lane_port(channel_memory_.bytes()));
 

@@ -1,5 +1,6 @@
-// Tokens per second of the engine without a server: plans go to a real lane over real rings, blocks come from a real
-// pool, the weights lie packed in a region of their own. Left out are the scheduler, the tokenizer and HTTP.
+// Measures tokens per second of the engine without a server. Plans go to a real lane over real rings, blocks come
+// from a real pool, and the weights lie packed in a region of their own. The scheduler, the tokenizer and HTTP take
+// no part.
 #pragma once
 
 #include <cstdint>

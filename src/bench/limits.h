@@ -1,4 +1,5 @@
-// What this processor can do at most, measured with loops that do nothing else: the roof of the roofline.
+// Measures what this processor can do at most (memory bandwidth, int8 and float32 arithmetic) with loops that do
+// nothing else. The roofline compares the ops with these limits.
 #pragma once
 
 #include "kernels/cpu/isa.h"

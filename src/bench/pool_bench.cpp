@@ -20,7 +20,6 @@
 #include "base/handles.h"
 #include "base/status.h"
 #include "fmt/core.h"
-#include "ipc/control_page.h"
 #include "memory/kv_pool.h"
 
 namespace tandem::bench {
@@ -65,7 +64,7 @@ struct Task {
 // One process' part: reserves a lease, gives it back while a step of its lane is in flight, ends the step, reclaims.
 class Client final {
  public:
-  Client(std::unique_ptr<LedgerPool> pool, MutexPool& mutex_pool, LaneCounters& lane)
+  Client(std::unique_ptr<KvPool> pool, MutexPool& mutex_pool, LaneId lane)
       : pool_(std::move(pool)), mutex_pool_(mutex_pool), lane_(lane) {}
 
   void cycle(Kind kind, std::uint32_t n) { kind == Kind::kLedger ? ledger_cycle(n) : mutex_cycle(n); }
@@ -73,11 +72,10 @@ class Client final {
 
  private:
   void ledger_cycle(std::uint32_t n) {
-    {
-      const auto lease = pool_->reserve(SequenceId{1}, n, Phase::kDecode);
-      lane_.issued_step.store(++step_, std::memory_order_release);
-    }
-    lane_.completed_step.store(step_, std::memory_order_release);
+    auto lease = pool_->reserve(SequenceId{1}, n, Phase::kDecode);
+    const std::uint64_t step = pool_->steps().issue(lane_);
+    if (lease.ok()) pool_->give_back(*std::move(lease), {lane_, step});
+    pool_->steps().complete(lane_, step);
     pool_->reclaim();
   }
   void mutex_cycle(std::uint32_t n) {
@@ -87,9 +85,7 @@ class Client final {
       if (mutex_pool_.num_free < n) return;
       for (std::uint32_t& block : lease) block = mutex_pool_.free[--mutex_pool_.num_free];
     }
-    lane_.issued_step.store(++step_, std::memory_order_release);
     retiring_.insert(retiring_.end(), lease.begin(), lease.end());
-    lane_.completed_step.store(step_, std::memory_order_release);
     {
       const MutexLock lock(mutex_pool_.mutex);
       for (const std::uint32_t block : retiring_) mutex_pool_.free[mutex_pool_.num_free++] = block;
@@ -97,11 +93,10 @@ class Client final {
     retiring_.clear();
   }
 
-  std::unique_ptr<LedgerPool> pool_;
+  std::unique_ptr<KvPool> pool_;
   MutexPool& mutex_pool_;
-  LaneCounters& lane_;
+  LaneId lane_;
   std::vector<std::uint32_t> retiring_;
-  std::uint64_t step_ = 0;
 };
 
 // Both pools in shared memory, filled alike, and the contending process.
@@ -148,11 +143,10 @@ class Rig final {
     while (task_->running != kind) std::this_thread::yield();
   }
 
-  Mapping ledger_memory_, control_memory_, mutex_memory_, task_memory_;
-  ControlPage* control_ = nullptr;
+  Mapping ledger_memory_, mutex_memory_, task_memory_;
   MutexPool* mutex_pool_ = nullptr;
   Task* task_ = nullptr;
-  std::unique_ptr<LedgerPool> tenant_;
+  std::unique_ptr<KvPool> tenant_;
   std::vector<KvLease> staying_;
   std::unique_ptr<Client> client_;
   pid_t child_ = -1;
@@ -164,12 +158,10 @@ absl::StatusOr<Mapping> make_shared_memory(std::size_t bytes) {
 }
 
 absl::Status Rig::start(std::uint32_t num_blocks, std::uint32_t percent_used) {
-  TANDEM_ASSIGN(ledger_memory_, make_shared_memory(ledger_bytes(num_blocks)));
-  TANDEM_ASSIGN(control_memory_, make_shared_memory(sizeof(ControlPage)));
+  TANDEM_ASSIGN(ledger_memory_, make_shared_memory(Ledger::bytes(num_blocks)));
   TANDEM_ASSIGN(mutex_memory_, make_shared_memory(sizeof(MutexPool) + num_blocks * sizeof(std::uint32_t)));
   TANDEM_ASSIGN(task_memory_, make_shared_memory(sizeof(Task)));
-  TANDEM_TRY(init_ledger({ledger_memory_.data(), ledger_memory_.size()}, num_blocks));
-  TANDEM_ASSIGN(control_, init_control_page({control_memory_.data(), control_memory_.size()}));
+  TANDEM_TRY(Ledger::init({ledger_memory_.data(), ledger_memory_.size()}, num_blocks));
   task_ = new (task_memory_.data()) Task{};
   mutex_pool_ = new (mutex_memory_.data()) MutexPool{};
   init_mutex_pool();
@@ -192,8 +184,7 @@ void Rig::init_mutex_pool() {
 
 // Leases of one block over the whole pool, of which random ones end: what stays is as scattered as it can be.
 absl::Status Rig::fill(std::uint32_t num_blocks, std::uint32_t percent_used) {
-  TANDEM_ASSIGN(tenant_,
-                create_kv_pool({ledger_memory_.data(), ledger_memory_.size()}, *control_, {.holder = kTenant}));
+  TANDEM_ASSIGN(tenant_, KvPool::create(ledger_memory_.bytes(), {.holder = kTenant}));
   for (std::uint32_t i = 0; i < num_blocks; ++i) {
     TANDEM_ASSIGN(KvLease lease, tenant_->reserve(SequenceId{i}, 1, Phase::kDecode));
     staying_.push_back(std::move(lease));
@@ -208,9 +199,8 @@ absl::Status Rig::fill(std::uint32_t num_blocks, std::uint32_t percent_used) {
 }
 
 absl::StatusOr<std::unique_ptr<Client>> Rig::make_client(std::uint32_t lane) {
-  TANDEM_ASSIGN(auto pool,
-                create_kv_pool({ledger_memory_.data(), ledger_memory_.size()}, *control_, {.holder = LaneId{lane}}));
-  return std::make_unique<Client>(std::move(pool), *mutex_pool_, control_->lanes[lane]);
+  TANDEM_ASSIGN(auto pool, KvPool::create(ledger_memory_.bytes(), {.holder = LaneId{lane}}));
+  return std::make_unique<Client>(std::move(pool), *mutex_pool_, LaneId{lane});
 }
 
 void Rig::contend() {

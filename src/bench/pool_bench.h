@@ -1,5 +1,5 @@
-// Nanoseconds per block of reserving from the KV pool and giving back, beside a free list under a process-shared
-// robust mutex, alone and with a second process doing the same to the same pool.
+// Measures the nanoseconds per block to reserve KV blocks and to retire them, alone and against a second process. The
+// yardstick is a free list under a process-shared robust mutex, measured in the same run.
 #pragma once
 
 #include <cstdint>

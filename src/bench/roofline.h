@@ -1,4 +1,5 @@
-// Speed of every op of the CPU backend at the shapes of a small decoder, beside the limits measured in the same run.
+// Measures every op of the CPU backend at the shapes of a small decoder, and prints each speed as a share of the
+// limit (bench/limits.h) that was measured in the same run.
 #pragma once
 
 #include <cstdint>

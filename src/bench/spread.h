@@ -1,4 +1,4 @@
-// Median and extremes of a few measurements.
+// The median, the smallest and the largest of a few measurements.
 #pragma once
 
 #include <algorithm>

@@ -11,7 +11,7 @@
 #include "cli/commands.h"
 #include "fmt/core.h"
 #include "ipc/control_page.h"
-#include "memory/kv_pool.h"
+#include "memory/kv_usage.h"
 #include "memory/owner_client.h"
 #include "memory/pool_record.h"
 #include "memory/region_names.h"

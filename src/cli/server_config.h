@@ -1,5 +1,6 @@
-// Every option of `tandem serve`, as plain data with its default. The option table (cli/server_options.h) is the one
-// place that reads flags and the configuration file into it; a layer gets the values it needs, never this struct.
+// Every option of `tandem serve` as plain data with its default. The option table (cli/server_options.h) alone fills
+// it, from flags and from the configuration file. The composition root passes single values on; no layer sees this
+// struct.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +51,7 @@ struct ServerConfig {
   std::uint32_t max_running_sequences = 64;
   std::uint32_t max_queued_requests = 512;
   std::uint32_t prefill_chunk_tokens = 256;
-  std::uint32_t look_ahead_steps = 1;  // decode steps sent to a worker before the result of the one before is read
+  std::uint32_t look_ahead_steps = 1;  // decode steps queued on a worker beyond the one it is running
   std::optional<std::uint32_t> default_ttft_ms;  // targets of requests that bring none; absent: no target
   std::optional<std::uint32_t> default_tpot_ms;
 

@@ -64,7 +64,7 @@ void add_scheduling(ServerConfig& c, OptionTable& table) {
   table.add_integer("max-queued-requests", c.max_queued_requests, 1, 1'000'000, "requests beyond them get 429");
   table.add_integer("prefill-chunk-tokens", c.prefill_chunk_tokens, 16, 65536, "most prompt tokens in one step");
   table.add_integer("look-ahead-steps", c.look_ahead_steps, 0, kMaxLookAhead,
-                    "decode steps a worker is given before the result of the one before is read; 0: none");
+                    "decode steps queued on a worker beyond the one it is running; 0: none");
   table.add_integer("default-ttft-ms", c.default_ttft_ms, "none", 1, 3'600'000,
                     "time-to-first-token target of requests that bring none");
   table.add_integer("default-tpot-ms", c.default_tpot_ms, "none", 1, 3'600'000,

@@ -1,4 +1,5 @@
-// The options of `tandem serve`: names, help and ranges, once for the command line and the configuration file.
+// The table of options of `tandem serve`: name, help text, range and field of each. The command line and the
+// configuration file are both read through this table.
 #pragma once
 
 #include "absl/status/status.h"

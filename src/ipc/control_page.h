@@ -17,8 +17,7 @@ namespace tandem {
 struct alignas(64) LaneCounters {
   // Last step sent to the lane. Writer: the scheduler, BEFORE it sends the plan.
   std::atomic<std::uint64_t> issued_step{0};
-  // Last step whose memory accesses are over. Writer: the lane, before it sends the result; or the supervisor, which
-  // sets it to issued_step once a dead worker is reaped. Blocks wait for this before they are reused.
+  // Last step that is over, as `tandem inspect` shows it; nothing is decided by it. Writer: the scheduler.
   std::atomic<std::uint64_t> completed_step{0};
   // Which life of the lane this is. Writer: the supervisor, before it starts a worker.
   std::atomic<std::uint64_t> epoch{0};

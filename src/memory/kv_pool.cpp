@@ -1,129 +1,57 @@
 #include "memory/kv_pool.h"
 
 #include <algorithm>
-#include <array>
+#include <deque>
 #include <utility>
 
 #include "base/status.h"
 #include "fmt/core.h"
 
 namespace tandem {
-namespace {
 
-std::array<std::uint64_t, kMaxLanes> stamp_now(const ControlPage& control) {
-  std::array<std::uint64_t, kMaxLanes> stamp;
-  for (std::size_t i = 0; i < kMaxLanes; ++i) stamp[i] = control.lanes[i].issued_step.load(std::memory_order_acquire);
-  return stamp;
-}
+struct KvPool::Account {
+  // Blocks with marks of one lane pass in their own line, so that no lane waits for another's steps.
+  struct Line {
+    std::deque<BlockId> blocks;
+    StepLine waits;
+  };
 
-bool passed(const std::array<std::uint64_t, kMaxLanes>& stamp, const ControlPage& control) {
-  for (std::size_t i = 0; i < kMaxLanes; ++i) {
-    if (control.lanes[i].completed_step.load(std::memory_order_acquire) < stamp[i]) return false;
+  Line& line(const StepMark& mark) {
+    const auto is_set = [](std::uint64_t step) { return step != 0; };
+    if (std::ranges::count_if(mark, is_set) != 1) return lines.back();
+    return lines[static_cast<std::size_t>(std::ranges::find_if(mark, is_set) - mark.begin())];
   }
-  return true;
-}
-
-}  // namespace
-
-// ---- leases ------------------------------------------------------------------------------------
-
-KvLease::KvLease(KvLease&& other) noexcept
-    : pool_(std::exchange(other.pool_, nullptr)),
-      sequence_(other.sequence_),
-      blocks_(std::exchange(other.blocks_, {})),
-      num_cached_(std::exchange(other.num_cached_, 0)) {}
-
-KvLease& KvLease::operator=(KvLease&& other) noexcept {
-  if (this != &other) {
-    if (pool_ != nullptr) pool_->give_back(blocks_, num_cached_, LeaseEnd::kInUse);
-    pool_ = std::exchange(other.pool_, nullptr);
-    sequence_ = other.sequence_;
-    blocks_ = std::exchange(other.blocks_, {});
-    num_cached_ = std::exchange(other.num_cached_, 0);
+  void retire(std::span<const BlockId> blocks, const StepMark& mark) {
+    Line& waiting = line(mark);
+    waiting.blocks.insert(waiting.blocks.end(), blocks.begin(), blocks.end());
+    waiting.waits.push(blocks.size(), mark);
+    num_retiring += static_cast<std::uint32_t>(blocks.size());
   }
-  return *this;
-}
-
-KvLease::~KvLease() {
-  if (pool_ != nullptr) pool_->give_back(blocks_, num_cached_, LeaseEnd::kInUse);
-}
-
-void KvLease::end() {
-  if (KvPool* const pool = std::exchange(pool_, nullptr)) pool->give_back(blocks_, num_cached_, LeaseEnd::kOutOfUse);
-  blocks_.clear();
-  num_cached_ = 0;
-}
-
-absl::Status KvLease::grow(std::uint32_t n, Phase phase) {
-  if (pool_ == nullptr) return absl::FailedPreconditionError("an empty lease cannot grow; reserve one from a pool");
-  return pool_->take(sequence_, n, phase, blocks_);
-}
-
-KvLease KvPool::make_lease(KvPool& pool, SequenceId sequence, std::vector<BlockId> blocks, std::uint32_t num_cached) {
-  KvLease lease;
-  lease.pool_ = &pool;
-  lease.sequence_ = sequence;
-  lease.blocks_ = std::move(blocks);
-  lease.num_cached_ = num_cached;
-  return lease;
-}
-
-// ---- the ledger as a whole -----------------------------------------------------------------------
-
-std::size_t ledger_bytes(std::uint32_t num_blocks) { return Ledger::bytes(num_blocks); }
-
-absl::Status init_ledger(std::span<std::byte> ledger, std::uint32_t num_blocks) {
-  return Ledger::init(ledger, num_blocks);
-}
-
-absl::StatusOr<KvPoolUsage> read_kv_usage(std::span<const std::byte> ledger) {
-  // Nothing below writes, so that a read-only mapping serves.
-  TANDEM_ASSIGN(const Ledger view, Ledger::open({const_cast<std::byte*>(ledger.data()), ledger.size()}));
-  KvPoolUsage usage{.total = view.num_blocks()};
-  for (std::uint32_t i = 0; i < view.num_blocks(); ++i) {
-    switch (view.word(i).state) {
-      case BlockState::kFree: ++usage.free; break;
-      case BlockState::kHeld: ++usage.held; break;
-      case BlockState::kRetiring: ++usage.retiring; break;
-      case BlockState::kPublished: ++usage.published; break;
+  void reclaim(const StepClock& steps) {
+    for (Line& waiting : lines) {
+      const auto end = waiting.blocks.begin() + static_cast<std::ptrdiff_t>(waiting.waits.pop(steps));
+      const std::vector<BlockId> passed(waiting.blocks.begin(), end);
+      if (passed.empty()) continue;
+      waiting.blocks.erase(waiting.blocks.begin(), end);
+      num_retiring -= static_cast<std::uint32_t>(passed.size());
+      books.release(passed);
     }
   }
-  return usage;
-}
 
-absl::StatusOr<KvFreeRuns> read_free_runs(std::span<const std::byte> ledger) {
-  TANDEM_ASSIGN(const Ledger view, Ledger::open({const_cast<std::byte*>(ledger.data()), ledger.size()}));
-  KvFreeRuns runs;
-  std::uint32_t length = 0;
-  for (std::uint32_t i = 0; i < view.num_blocks(); ++i) {
-    length = view.word(i).state == BlockState::kFree ? length + 1 : 0;
-    if (length == 1) ++runs.num_runs;
-    runs.longest = std::max(runs.longest, length);
-  }
-  return runs;
-}
-
-// ---- the pool ------------------------------------------------------------------------------------
-
-struct LedgerPool::Account {
-  struct Batch {
-    Stamp stamp;
-    std::size_t num_blocks = 0;
-  };
   LaneId id;
-  LedgerHolder holder;
-  // First in, first out: steps only count upwards, so a later stamp never passes before an earlier one.
-  std::vector<BlockId> retiring;
-  std::vector<Batch> batches;
+  LedgerHolder books;
+  std::uint32_t num_retiring = 0;
+  std::array<Line, kMaxLanes + 1> lines;  // the last one for marks of several lanes
 };
 
-LedgerPool::LedgerPool(Key /*key*/, Ledger ledger, ControlPage& control, const KvPoolOptions& options)
-    : ledger_(ledger), control_(control), options_(options), cache_(options.prefix_table) {}
+// ---- the handle ----------------------------------------------------------------------------------
 
-LedgerPool::~LedgerPool() { reclaim(); }
+KvPool::KvPool(Ledger ledger, const KvPoolOptions& options)
+    : ledger_(ledger), options_(options), cache_(options.prefix_table) {}
 
-absl::StatusOr<std::unique_ptr<LedgerPool>> create_kv_pool(std::span<std::byte> ledger, ControlPage& control,
-                                                           const KvPoolOptions& options) {
+KvPool::~KvPool() { reclaim(); }
+
+absl::StatusOr<std::unique_ptr<KvPool>> KvPool::create(std::span<std::byte> ledger, const KvPoolOptions& options) {
   TANDEM_ASSIGN(const Ledger view, Ledger::open(ledger));
   if (options.decode_reserve_blocks >= view.num_blocks()) {
     return absl::InvalidArgumentError(
@@ -134,20 +62,20 @@ absl::StatusOr<std::unique_ptr<LedgerPool>> create_kv_pool(std::span<std::byte> 
     return absl::InvalidArgumentError(fmt::format("a prefix table of {} names serves no pool of {} blocks",
                                                   options.prefix_table.size(), view.num_blocks()));
   }
-  auto pool = std::make_unique<LedgerPool>(LedgerPool::Key{}, view, control, options);
+  std::unique_ptr<KvPool> pool(new KvPool(view, options));
   TANDEM_TRY(pool->adopt(options.holder, options.holder));
   pool->reclaim();
   return pool;
 }
 
-absl::Status LedgerPool::recover_holder(LaneId holder) {
+absl::Status KvPool::recover_holder(LaneId holder) {
   if (holder == options_.holder) return absl::InvalidArgumentError("a live holder cannot recover itself");
   TANDEM_TRY(adopt(holder, holder));
   reclaim();
   return absl::OkStatus();
 }
 
-absl::Status LedgerPool::adopt(LaneId holder, LaneId from) {
+absl::Status KvPool::adopt(LaneId holder, LaneId from) {
   if (holder.value >= kNumHolders) {
     return absl::InvalidArgumentError(
         fmt::format("KV pool holder {} does not exist; they are 0 to {}", holder.value, kNumHolders - 1));
@@ -171,16 +99,15 @@ absl::Status LedgerPool::adopt(LaneId holder, LaneId from) {
   const bool keeps_cache = holder == options_.holder && !options_.prefix_table.empty();
   TANDEM_ASSIGN(LedgerHolder books, LedgerHolder::resume(ledger_, holder, blocks, keeps_cache ? &published : nullptr));
   for (const BlockId block : published) {
-    if (cache_.restore(block)) continue;
-    books.mark_retiring({&block, 1});
-    blocks.push_back(block);
+    if (cache_.restore(block)) {
+      given_back_.push(1, steps_.now());
+    } else {
+      books.mark_retiring({&block, 1});
+      blocks.push_back(block);
+    }
   }
-  auto account = std::make_unique<Account>(Account{.id = holder, .holder = books, .retiring = {}, .batches = {}});
-  if (!blocks.empty()) {
-    account->batches.push_back({.stamp = stamp_now(control_), .num_blocks = blocks.size()});
-    account->retiring = std::move(blocks);
-  }
-  accounts_.push_back(std::move(account));
+  accounts_.push_back(std::make_unique<Account>(Account{.id = holder, .books = std::move(books), .lines = {}}));
+  accounts_.back()->retire(blocks, steps_.now());
 
   // Those whose recovery it had not finished when it died.
   for (std::uint32_t i = 0; i < kNumHolders; ++i) {
@@ -191,134 +118,135 @@ absl::Status LedgerPool::adopt(LaneId holder, LaneId from) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<KvLease> LedgerPool::reserve(SequenceId sequence, std::uint32_t n, Phase phase) {
-  std::vector<BlockId> blocks;
-  TANDEM_TRY(take(sequence, n, phase, blocks));
-  return make_lease(*this, sequence, std::move(blocks));
+// ---- taking blocks -------------------------------------------------------------------------------
+
+absl::StatusOr<KvLease> KvPool::reserve(SequenceId sequence, std::uint32_t n, Phase phase,
+                                        std::span<const PrefixKey> keys) {
+  std::vector<BlockId> cached;
+  for (const PrefixKey& key : keys.first(std::min<std::size_t>(keys.size(), n))) {
+    const auto block = cache_.find(key);
+    if (!block) break;
+    cached.push_back(*block);
+  }
+  const std::uint32_t own = n - static_cast<std::uint32_t>(cached.size());
+  TANDEM_TRY(check_room(sequence, own, floor_for(phase), cached));
+  KvLease lease;
+  lease.pool_ = this;
+  lease.sequence_ = sequence;
+  lease.blocks_ = std::move(cached);
+  lease.num_cached_ = n - own;
+  for (const BlockId block : lease.blocks_) cache_.pin(block);
+  TANDEM_TRY(take(lease, own, floor_for(phase)));
+  return lease;
 }
 
-absl::Status LedgerPool::take(SequenceId sequence, std::uint32_t n, Phase phase, std::vector<BlockId>& into) {
-  const std::uint32_t floor = phase == Phase::kPrefill ? options_.decode_reserve_blocks : 0;
-  if (ledger_.budget() < std::uint64_t{n} + floor) {
-    reclaim();
-    make_room(std::uint64_t{n} + floor);
+absl::Status KvPool::grow(KvLease& lease, std::uint32_t n, Phase phase) {
+  if (lease.pool_ != this) {
+    return absl::FailedPreconditionError("only a lease of this pool can grow; reserve one");
   }
-  if (n > ledger_.num_blocks()) {
-    return absl::ResourceExhaustedError(fmt::format("reserve {} KV blocks for sequence {}: the pool has {} in all", n,
-                                                    sequence.value, ledger_.num_blocks()));
+  TANDEM_TRY(check_room(lease.sequence_, n, floor_for(phase), {}));
+  return take(lease, n, floor_for(phase));
+}
+
+// A reservation that fails leaves the cache alone: nothing is evicted for it, nor moved in the order of eviction.
+absl::Status KvPool::check_room(SequenceId sequence, std::uint32_t n, std::uint32_t floor,
+                                std::span<const BlockId> keep) {
+  const std::uint64_t needed = std::uint64_t{n} + floor;
+  if (n == 0 || ledger_.budget() >= needed) return absl::OkStatus();
+  reclaim();
+  const auto kept = std::ranges::count_if(keep, [&](BlockId block) { return cache_.is_idle(block); });
+  const std::uint64_t evictable = cache_.num_idle() - static_cast<std::uint64_t>(kept);
+  if (ledger_.budget() + evictable >= needed) return absl::OkStatus();
+  const KvPoolUsage now = usage();
+  return absl::ResourceExhaustedError(fmt::format(
+      "reserve {} KV blocks for sequence {}: of {}, {} are free and {} can be evicted, {} of them kept for decode; {} "
+      "more follow when the steps under way are over",
+      n, sequence.value, now.total, now.free, evictable, floor, now.retiring + now.evictable - evictable));
+}
+
+absl::Status KvPool::take(KvLease& lease, std::uint32_t n, std::uint32_t floor) {
+  LedgerHolder& books = accounts_.front()->books;
+  std::vector<BlockId> evicted;
+  for (std::uint64_t free = ledger_.budget(); n > 0 && free < std::uint64_t{n} + floor && cache_.num_idle() > 0;
+       ++free) {
+    evicted.push_back(*cache_.evict());
   }
-  const std::size_t old = into.size();
-  into.resize(old + n);
-  absl::Status status = accounts_.front()->holder.take(sequence, floor, std::span(into).subspan(old));
-  if (!status.ok()) into.resize(old);
+  books.release(evicted);
+  const std::size_t old = lease.blocks_.size();
+  lease.blocks_.resize(old + n);
+  absl::Status status = books.take(lease.sequence_, floor, std::span(lease.blocks_).subspan(old));
+  if (!status.ok()) lease.blocks_.resize(old);
   return status;
 }
 
-// Evicts until `budget` blocks are free or, where the steps that run now may read them, on their way to be.
-void LedgerPool::make_room(std::uint64_t budget) {
-  std::vector<BlockId> unused;
-  std::vector<BlockId> retired;
-  std::uint64_t free = ledger_.budget();
-  std::uint64_t coming = free + accounts_.front()->retiring.size();
-  for (auto unpinned = cache_.first_unpinned(); unpinned && free < budget; unpinned = cache_.first_unpinned()) {
-    const bool settled = *unpinned <= settling_.settled;
-    if (!settled && coming >= budget) break;
-    (settled ? unused : retired).push_back(*cache_.evict());
-    free += settled ? 1 : 0;
-    ++coming;
-  }
-  if (!unused.empty()) accounts_.front()->holder.release(unused);
-  retire(retired);
+// ---- the prefix cache ----------------------------------------------------------------------------
+
+std::uint32_t KvPool::num_cached(std::span<const PrefixKey> keys) const {
+  const auto first_missing = std::ranges::find_if(keys, [&](const PrefixKey& key) { return !cache_.find(key); });
+  return static_cast<std::uint32_t>(first_missing - keys.begin());
 }
 
-// What was unpinned longest ago is evicted first, so one moment to wait for at a time is enough.
-void LedgerPool::settle() {
-  if (settling_.settled == settling_.next) settling_ = {settling_.settled, cache_.last_unpinned(), stamp_now(control_)};
-  if (passed(settling_.stamp, control_)) settling_.settled = settling_.next;
-}
-
-KvLease LedgerPool::match(SequenceId sequence, std::span<const PrefixKey> keys) {
-  std::vector<BlockId> blocks;
-  for (const PrefixKey& key : keys) {
-    const auto block = cache_.find(key);
-    if (!block) break;
-    cache_.pin(*block);
-    blocks.push_back(*block);
-  }
-  const auto num_cached = static_cast<std::uint32_t>(blocks.size());
-  return make_lease(*this, sequence, std::move(blocks), num_cached);
-}
-
-void LedgerPool::publish(KvLease& lease, std::span<const PrefixKey> keys) {
+void KvPool::publish(KvLease& lease, std::span<const PrefixKey> keys) {
   if (options_.prefix_table.empty()) return;
-  TANDEM_CHECK(keys.size() <= lease.blocks().size(), "only blocks of the lease are published");
-  for (auto index = lease.num_cached(); index < keys.size(); ++index) {
-    BlockId& block = block_of(lease, index);
-    if (const auto taken = cache_.find(keys[index])) {
+  TANDEM_CHECK(keys.size() <= lease.blocks_.size(), "only blocks of the lease are published");
+  for (; lease.num_cached_ < keys.size(); ++lease.num_cached_) {
+    BlockId& block = lease.blocks_[lease.num_cached_];
+    const PrefixKey& key = keys[lease.num_cached_];
+    if (const auto taken = cache_.find(key)) {
       cache_.pin(*taken);
-      retire({&block, 1});
+      retire({&block, 1}, steps_.now());
       block = *taken;
     } else {
-      cache_.insert(block, keys[index]);
-      accounts_.front()->holder.mark_published(block);
+      cache_.insert(block, key);
+      accounts_.front()->books.mark_published(block);
     }
-    set_num_cached(lease, index + 1);
   }
 }
 
-void LedgerPool::flush_cache() { retire(cache_.clear()); }
+void KvPool::flush_cache() { retire(cache_.clear(), steps_.now()); }
 
-// The last block first: when memory is short, the ends of a prefix go before its beginning, which others may share.
-void LedgerPool::give_back(std::span<const BlockId> blocks, std::uint32_t num_cached, LeaseEnd end) {
-  for (std::size_t i = num_cached; i-- > 0;) {
-    if (cache_.unpin(blocks[i])) retire(blocks.subspan(i, 1));
+// ---- giving blocks back --------------------------------------------------------------------------
+
+void KvPool::give_back(KvLease lease, LastUse last_use) { end(std::move(lease), steps_.mark(last_use)); }
+void KvPool::give_back_idle(KvLease lease) { end(std::move(lease), {}); }
+void KvPool::give_back(KvLease lease) { end(std::move(lease), steps_.now()); }
+
+void KvPool::end(KvLease lease, const StepMark& mark) {
+  if (lease.pool_ == nullptr) return;
+  const std::vector<BlockId> blocks = std::exchange(lease.blocks_, {});
+  lease.pool_ = nullptr;
+  // The last block first: when memory is short, the ends of a prefix go before its beginning, which others may share.
+  for (std::size_t i = lease.num_cached_; i-- > 0;) {
+    // Where the cache was flushed meanwhile, other leases that named the block may have ended at any time.
+    if (cache_.unpin(blocks[i])) retire({&blocks[i], 1}, steps_.now());
   }
-  const auto own = blocks.subspan(num_cached);
-  if (end == LeaseEnd::kInUse) {
-    retire(own);
-  } else if (!own.empty()) {
-    accounts_.front()->holder.release(own);
-  }
+  given_back_.push(lease.num_cached_, mark);
+  retire(std::span(blocks).subspan(lease.num_cached_), mark);
 }
 
-void LedgerPool::retire(std::span<const BlockId> blocks) {
+void KvPool::retire(std::span<const BlockId> blocks, const StepMark& mark) {
   if (blocks.empty()) return;
   Account& own = *accounts_.front();
-  const Stamp stamp = stamp_now(control_);
-  if (passed(stamp, control_)) return own.holder.release(blocks);  // nothing is in flight
-  own.holder.mark_retiring(blocks);
-  own.retiring.insert(own.retiring.end(), blocks.begin(), blocks.end());
-  if (own.batches.empty() || own.batches.back().stamp != stamp) own.batches.push_back({.stamp = stamp});
-  own.batches.back().num_blocks += blocks.size();
+  if (steps_.passed(mark)) return own.books.release(blocks);
+  own.books.mark_retiring(blocks);
+  own.retire(blocks, mark);
 }
 
-void LedgerPool::reclaim() {
-  settle();
-  for (const auto& account : accounts_) reclaim_account(*account);
+void KvPool::reclaim() {
+  cache_.set_idle(given_back_.pop(steps_));
+  for (const auto& account : accounts_) account->reclaim(steps_);
   // A recovered holder whose last block is free may open its own handle again.
   for (std::size_t i = accounts_.size(); i-- > 1;) {
-    if (!accounts_[i]->retiring.empty()) continue;
+    if (accounts_[i]->num_retiring > 0) continue;
     ledger_.driver(accounts_[i]->id).store(0);
     accounts_.erase(accounts_.begin() + static_cast<std::ptrdiff_t>(i));
   }
 }
 
-void LedgerPool::reclaim_account(Account& account) {
-  std::size_t num_batches = 0;
-  std::size_t num_blocks = 0;
-  while (num_batches < account.batches.size() && passed(account.batches[num_batches].stamp, control_)) {
-    num_blocks += account.batches[num_batches++].num_blocks;
-  }
-  if (num_blocks == 0) return;
-  account.holder.release(std::span(account.retiring).first(num_blocks));
-  account.retiring.erase(account.retiring.begin(), account.retiring.begin() + static_cast<std::ptrdiff_t>(num_blocks));
-  account.batches.erase(account.batches.begin(), account.batches.begin() + static_cast<std::ptrdiff_t>(num_batches));
-}
-
-KvPoolUsage LedgerPool::usage() const {
+KvPoolUsage KvPool::usage() const {
   KvPoolUsage usage{.total = ledger_.num_blocks()};
   usage.free = ledger_.budget();
-  for (const auto& account : accounts_) usage.retiring += static_cast<std::uint32_t>(account->retiring.size());
+  for (const auto& account : accounts_) usage.retiring += account->num_retiring;
   usage.published = cache_.num_blocks();
   usage.evictable = cache_.num_unpinned();
   usage.held = usage.total - std::min(usage.total, usage.free + usage.retiring + usage.published);

@@ -1,7 +1,15 @@
-// The KvPool contract over a ledger in shared memory. The protocol is in memory/ledger.h; this adds leases, and the
-// retire stamps: a retired block is free only once every lane has completed the last step that was issued to it
-// before the block was retired. Whoever retires a block names it in no later plan.
-// A pool handle, with its leases, belongs to one thread; the ledger is shared by processes.
+// The KV pool of both phases and of the prefix cache: one process's handle on the ledger (memory/ledger.h) that all
+// processes may map. It hands blocks out as leases and takes them back. Owned and used, with its leases, by one thread.
+//
+// A block is reused only when no step reads or writes it any more. Every block that is given back gets a mark of the
+// step clock, and is reused when that mark has passed:
+// - A lease's own blocks wait for the lease's last use: the newest step that names them. A sequence has steps on one
+//   lane at a time, so all its steps are over then. These blocks are `retiring` meanwhile.
+// - A cached block was named by several leases, each with a last use of its own. All cached blocks wait in one line, in
+//   the order in which leases gave them back. When a block's newest place in the line has passed, all its leases' steps
+//   are over: the block is idle. It stays cached until its memory is needed; only idle blocks are evicted.
+// - What was given back without a last use waits for every step that any lane had at that time.
+// Whoever gives a block back names it in no later plan.
 #pragma once
 
 #include <array>
@@ -13,10 +21,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "ipc/control_page.h"
+#include "memory/kv_lease.h"
+#include "memory/kv_usage.h"
 #include "memory/ledger.h"
 #include "memory/prefix_index.h"
-#include "tandem/kv_pool.h"
+#include "memory/step_clock.h"
+#include "tandem/types.h"
 
 namespace tandem {
 
@@ -26,80 +36,71 @@ inline constexpr LaneId kSchedulerHolder{kMaxLanes};
 struct KvPoolOptions {
   LaneId holder = kSchedulerHolder;
   std::uint32_t decode_reserve_blocks = 0;  // prefill leaves at least these free
-  // Shared memory for a name per block, zero when new; it outlives the pool. Empty: nothing is cached. Where an earlier
-  // life of the holder left a cache, it goes on.
+  // Shared memory for a name per block, zero when new; it outlives the pool. Empty: nothing is cached. A cache that an
+  // earlier process of the holder left is kept.
   std::span<PrefixKey> prefix_table = {};
 };
 
-std::size_t ledger_bytes(std::uint32_t num_blocks);
-// A fresh ledger, every block free, in `ledger` (64-byte aligned). Nobody else uses it yet.
-absl::Status init_ledger(std::span<std::byte> ledger, std::uint32_t num_blocks);
-// What the words say now; a snapshot for metrics that any process may take. Reads every word.
-absl::StatusOr<KvPoolUsage> read_kv_usage(std::span<const std::byte> ledger);
-// Fragmentation, in the same way: runs of free blocks that lie side by side.
-struct KvFreeRuns {
-  std::uint32_t num_runs = 0;
-  std::uint32_t longest = 0;
-};
-absl::StatusOr<KvFreeRuns> read_free_runs(std::span<const std::byte> ledger);
-
-class LedgerPool final : public KvPool {
-  struct Key {};  // makes the constructor create_kv_pool's alone
-
+class KvPool final {
  public:
-  LedgerPool(Key, Ledger ledger, ControlPage& control, const KvPoolOptions& options);
-  ~LedgerPool() override;  // its leases are gone by then
+  // Opens the holder's handle. What an earlier process of the holder left is taken back first, so that process must be
+  // over, and all steps that it sent. FailedPrecondition: not a ledger, or another handle is still recovering the
+  // holder.
+  static absl::StatusOr<std::unique_ptr<KvPool>> create(std::span<std::byte> ledger, const KvPoolOptions& options);
+  ~KvPool();  // its leases are gone by then
 
-  absl::StatusOr<KvLease> reserve(SequenceId sequence, std::uint32_t n, Phase phase) override;
-  KvLease match(SequenceId sequence, std::span<const PrefixKey> keys) override;
-  void publish(KvLease& lease, std::span<const PrefixKey> keys) override;
-  void flush_cache() override;
-  void reclaim() override;
+  // The scheduler keeps it up.
+  StepClock& steps() { return steps_; }
+
+  // A lease of n blocks or, with ResourceExhausted, no change at all. Its first blocks are the cached ones whose names
+  // begin `keys`. `phase` decides what may be taken: prefill leaves the decode reserve alone.
+  absl::StatusOr<KvLease> reserve(SequenceId sequence, std::uint32_t n, Phase phase,
+                                  std::span<const PrefixKey> keys = {});
+  // n more blocks for the lease or, with ResourceExhausted, no change at all.
+  absl::Status grow(KvLease& lease, std::uint32_t n, Phase phase);
+
+  // How many blocks reserve() would find cached. Changes nothing, so a prompt that waits may ask at any time.
+  std::uint32_t num_cached(std::span<const PrefixKey> keys) const;
+  // Gives the lease's first keys.size() blocks to the cache under these names. No step that writes to them runs or
+  // will. Where a name is taken, the lease goes on with the block that has it and gives its own back.
+  void publish(KvLease& lease, std::span<const PrefixKey> keys);
+  // Empties the cache. Running sequences keep the blocks they read.
+  void flush_cache();
+
+  // The end of a lease: cached blocks stay in the cache, the others become free.
+  void give_back(KvLease lease, LastUse last_use);
+  void give_back_idle(KvLease lease);  // no step under way names its blocks
+  void give_back(KvLease lease);  // any step under way may name its blocks
+
+  // Makes blocks free, or idle, whose marks have passed.
+  void reclaim();
   // No scan: `free` is what may be reserved now; blocks that another handle is retiring count as held.
-  KvPoolUsage usage() const override;
+  KvPoolUsage usage() const;
 
-  // Retires all that a dead holder had and repairs what it left half-done; its blocks come free through this
-  // handle's reclaim(), under the stamps of now. Other holders may work meanwhile; `holder` itself must have
-  // stopped: its process reaped, and its lane's completed_step set to issued_step. Until its last block is
-  // free the holder cannot open a handle of its own.
+  // Takes back all that a dead holder had and repairs what it left half-done; its blocks become free through this
+  // handle's reclaim(). Other holders may work meanwhile; `holder` itself must have stopped: its process is reaped, and
+  // the steps of its lane are complete. Until its last block is free the holder cannot open a handle of its own.
   absl::Status recover_holder(LaneId holder);
 
  private:
-  // The last step issued to each lane at some moment.
-  using Stamp = std::array<std::uint64_t, kMaxLanes>;
-  // Cached blocks that were unpinned before `settled` are read by no step under way: evicted, they are free at once.
-  // Those before `next` come to that when `stamp` has passed.
-  struct Settling {
-    std::uint64_t settled = 0;
-    std::uint64_t next = 0;
-    Stamp stamp{};
-  };
+  struct Account;  // a holder's entry in the ledger, with its blocks that retire through this handle
 
-  friend absl::StatusOr<std::unique_ptr<LedgerPool>> create_kv_pool(std::span<std::byte> ledger, ControlPage& control,
-                                                                    const KvPoolOptions& options);
-  struct Account;  // a holder's entry in the ledger with the blocks that retire through this handle
-
-  absl::Status take(SequenceId sequence, std::uint32_t n, Phase phase, std::vector<BlockId>& into) override;
-  void give_back(std::span<const BlockId> blocks, std::uint32_t num_cached, LeaseEnd end) override;
-  void retire(std::span<const BlockId> blocks);
-  void make_room(std::uint64_t budget);
-  void settle();
+  KvPool(Ledger ledger, const KvPoolOptions& options);
+  std::uint32_t floor_for(Phase phase) const { return phase == Phase::kPrefill ? options_.decode_reserve_blocks : 0; }
+  // Whether take() will do, where `keep` is not evicted.
+  absl::Status check_room(SequenceId sequence, std::uint32_t n, std::uint32_t floor, std::span<const BlockId> keep);
+  absl::Status take(KvLease& lease, std::uint32_t n, std::uint32_t floor);
+  void end(KvLease lease, const StepMark& mark);
+  void retire(std::span<const BlockId> blocks, const StepMark& mark);
   // Acts for `holder` from now on, if nobody but itself or `from`, who is dead, does.
   absl::Status adopt(LaneId holder, LaneId from);
-  void reclaim_account(Account& account);
 
   Ledger ledger_;
-  ControlPage& control_;
   KvPoolOptions options_;
+  StepClock steps_;
   PrefixIndex cache_;
-  Settling settling_;
+  StepLine given_back_;  // cached blocks, once for each lease that named them
   std::vector<std::unique_ptr<Account>> accounts_;  // [0] this handle's own, then recovered ones
 };
-
-// Opens the holder's handle. What an earlier life of the holder left (a killed front end) is retired first, so
-// the caller makes sure that life is over. FailedPrecondition: not a ledger, or another handle is still recovering
-// this holder.
-absl::StatusOr<std::unique_ptr<LedgerPool>> create_kv_pool(std::span<std::byte> ledger, ControlPage& control,
-                                                           const KvPoolOptions& options);
 
 }  // namespace tandem

@@ -3,22 +3,23 @@
 #include <algorithm>
 #include <new>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "fmt/core.h"
 
 namespace tandem {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x54444d4c45444731;
-constexpr std::uint32_t kVersion = 2;
-
 constexpr int kOperationBits = 36;
 constexpr std::uint64_t kOperationMask = (std::uint64_t{1} << kOperationBits) - 1;
 constexpr std::uint32_t kNoHolder = 15;
 static_assert(kNumHolders <= kNoHolder);
 
-// Passes over all words without finding one of those the budget promised. Contention ends far earlier.
-constexpr std::uint64_t kHopelessPasses = 1000;
+// When the budget promised blocks that are not there, the ledger is damaged. A search takes that for certain after so
+// many passes over all words in vain and so much time: other holders race for a few words in far less of either. Both
+// count, since a small ledger is passed over in no time and a stopped process loses time without looking.
+constexpr std::uint64_t kHopelessPasses = 20;
+constexpr std::int64_t kHopelessNs = 250'000'000;
 
 constexpr std::uint64_t budget_word(std::uint32_t blocks, std::uint32_t holder, std::uint64_t operation) {
   return std::uint64_t{blocks} << 40 | std::uint64_t{holder} << kOperationBits | (operation & kOperationMask);
@@ -68,8 +69,8 @@ absl::Status Ledger::init(std::span<std::byte> memory, std::uint32_t num_blocks)
   for (std::uint32_t i = 0; i < num_blocks; ++i) new (words + i) std::atomic<std::uint64_t>(0);
   header->num_blocks = num_blocks;
   header->budget.store(budget_word(num_blocks, kNoHolder, 0), std::memory_order_relaxed);
-  header->version = kVersion;
-  header->magic = kMagic;
+  header->format = LedgerHeader::kFormat;
+  header->magic = LedgerHeader::kMagic;
   return absl::OkStatus();
 }
 
@@ -80,9 +81,17 @@ absl::StatusOr<Ledger> Ledger::open(std::span<std::byte> memory) {
                                                   sizeof(LedgerHeader), alignof(LedgerHeader), memory.size()));
   }
   auto* header = std::launder(reinterpret_cast<LedgerHeader*>(memory.data()));
-  if (header->magic != kMagic || header->version != kVersion) {
+  if (header->magic != LedgerHeader::kMagic) {
     return absl::FailedPreconditionError(
-        fmt::format("no ledger of version {} here; restart the owner with this binary", kVersion));
+        fmt::format("the region that should hold the KV pool's ledger begins with {:#x} instead of {:#x}: no tandem "
+                    "made it; restart the owner",
+                    header->magic, LedgerHeader::kMagic));
+  }
+  if (header->format != LedgerHeader::kFormat) {
+    return absl::FailedPreconditionError(
+        fmt::format("the KV pool's ledger has format {} and this tandem uses format {}: it was made by another version "
+                    "of tandem; restart the owner",
+                    header->format, LedgerHeader::kFormat));
   }
   const std::uint32_t num_blocks = header->num_blocks;
   if (num_blocks == 0 || num_blocks > kMaxBlocks || memory.size() < bytes(num_blocks)) {
@@ -215,13 +224,17 @@ std::uint32_t LedgerHolder::claim_anywhere(SequenceId sequence, std::span<BlockI
   const std::uint32_t num_blocks = ledger_.num_blocks();
   std::uint32_t at = ledger_.header_->hint.load(std::memory_order_relaxed) % num_blocks;
   std::uint32_t claimed = 0;
-  std::uint64_t in_vain = 0;
-  while (claimed < out.size() && in_vain < kHopelessPasses * num_blocks) {
+  std::uint64_t in_vain = 0;  // words since the last block that was found
+  std::int64_t in_vain_since_ns = 0;
+  while (claimed < out.size()) {
     if (claim_one(sequence, at)) {
       out[claimed++] = BlockId{at};
       in_vain = 0;
-    } else {
-      ++in_vain;
+    } else if (++in_vain == num_blocks) {
+      in_vain_since_ns = steady_now_ns();
+    } else if (in_vain >= kHopelessPasses * num_blocks && in_vain % num_blocks == 0 &&
+               steady_now_ns() - in_vain_since_ns > kHopelessNs) {
+      break;
     }
     at = at + 1 == num_blocks ? 0 : at + 1;
   }

@@ -1,13 +1,12 @@
 // The shared ledger behind memory/kv_pool.h: one 64-bit word per block, a budget word, and a journal per holder.
-//
 // To take n blocks a holder first takes n from the budget, in one compare-and-swap that also decides (this is the
 // atomic reserve: all or nothing), then claims any n free words. A word is made free before its budget is given back,
 // so budget + budget taken but not yet claimed <= free words always, and a claim finds its words.
 // A holder may be killed between any two stores. Its journal says how much budget it had before and after its last
 // budget operation, and whether that operation happened can be told: the budget word carries the number of the last
-// one, and whoever replaces it first confirms it in the journal. So resume() restores the exact budget while
-// other holders go on. Operation numbers and block generations make stale compare-and-swaps fail (ABA).
-// Each holder tries first those words that it freed last, and then from a shared hint on.
+// one, and whoever replaces it first confirms it in the journal. So resume() restores the exact budget while others go
+// on. Operation numbers and block generations make stale compare-and-swaps fail (ABA). Each holder tries first those
+// words that it freed last, and then from a shared hint on.
 #pragma once
 
 #include <atomic>
@@ -18,7 +17,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "tandem/kv_pool.h"
 #include "tandem/types.h"
 
 namespace tandem {
@@ -46,15 +44,18 @@ struct alignas(64) HolderJournal {
 };
 
 struct LedgerHeader {
+  static constexpr std::uint64_t kMagic = 0x54444d4c45444731;
+  static constexpr std::uint32_t kFormat = 2;  // one more with each change of what lies in a ledger
   std::uint64_t magic = 0;
-  std::uint32_t version = 0;
+  std::uint32_t format = 0;
   std::uint32_t num_blocks = 0;
   alignas(64) std::atomic<std::uint64_t> budget{0};  // blocks 24 bits, holder 4, operation number 36
   alignas(64) std::atomic<std::uint32_t> hint{0};  // where the next claim starts to look
   HolderJournal journals[kNumHolders];
 };
 
-// A checked view of a ledger in shared memory.
+// A checked view of a ledger in shared memory. open() fails with FailedPrecondition where there is no ledger, or one of
+// another format, and with DataLoss where its numbers cannot be.
 class Ledger final {
  public:
   static std::size_t bytes(std::uint32_t num_blocks);
@@ -79,15 +80,13 @@ class Ledger final {
 // Acts for one holder; one thread, and no other object for the same holder in any process.
 class LedgerHolder final {
  public:
-  // Takes up where the holder's earlier life ended: its words become retiring and are listed in `retiring`, but for the
-  // published ones, which are listed in `published` if it is given. Its budget is made to match them. DataLoss: the
-  // ledger contradicts itself.
+  // Takes up where the holder's earlier process ended: its words become retiring and are listed in `retiring`, except
+  // that published ones are listed in `published` if that is given. Its budget is made to match. DataLoss: it cannot.
   static absl::StatusOr<LedgerHolder> resume(const Ledger& ledger, LaneId holder, std::vector<BlockId>& retiring,
                                              std::vector<BlockId>* published = nullptr);
 
-  // Fills `out` with blocks and leaves at least `floor` in the budget, or changes nothing and returns
-  // ResourceExhausted. First come those it released last, in the order they were released in, as far as nobody took
-  // them; then others, ascending except for one wrap.
+  // Fills `out` and leaves at least `floor` in the budget, or changes nothing and returns ResourceExhausted. First come
+  // the blocks it released last, in that order, unless somebody took them; then others, ascending except for one wrap.
   absl::Status take(SequenceId sequence, std::uint32_t floor, std::span<BlockId> out);
   void mark_retiring(std::span<const BlockId> blocks) { mark(blocks, BlockState::kRetiring); }
   // The block's name is written already.

@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "tandem/kv_pool.h"
+#include "memory/prefix_key.h"
 #include "tandem/types.h"
 
 namespace tandem {

@@ -1,5 +1,6 @@
-// Which ids end a turn: the union of what every source says, so that no generation runs on into an invented
-// user turn because one file was silent. Also the finishing step of both tokenizer readers.
+// Finds the token ids that end a generation. A model's files name them in several places, and any one of them may be
+// incomplete; the result is the union of all, so that generation never runs into an invented user turn. Both
+// tokenizer readers call this last.
 #pragma once
 
 #include <span>

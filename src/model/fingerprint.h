@@ -1,5 +1,6 @@
-// Tells a model's files from any others: what must be equal for one's weights, and the keys and values they gave, to
-// serve as the other's. Part of the composition root.
+// A fingerprint of a model's files. Two servers may share weights and KV blocks only if their fingerprints are equal.
+// It is built from the files' sizes and times and from samples of every tensor, so it reads a few pages per tensor
+// and not the model.
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
-// A GGUF file as a model: its metadata as ModelSpec and TokenizerSpec, its tensors under canonical names.
+// Reads a GGUF file as a model: metadata becomes ModelSpec and TokenizerSpec, tensors get canonical names
+// (model/spec.h). Each supported architecture is one row of a table. The container itself is read by model/gguf.h.
 #pragma once
 
 #include <memory>

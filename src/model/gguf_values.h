@@ -1,4 +1,5 @@
-// How GGUF codes a value: sizes and names of its types, loads from unaligned bytes. For the two sources of gguf.h.
+// The value types of GGUF metadata: their sizes, their names, and loads from unaligned bytes. Used by gguf.cpp and
+// gguf_parse.cpp only.
 #pragma once
 
 #include <array>

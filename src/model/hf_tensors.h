@@ -1,5 +1,5 @@
-// The tensors of a Hugging Face folder, from one .safetensors file or from the shards its index lists. All of
-// them or an error: a model with a shard missing never opens.
+// The tensors of a Hugging Face folder, from one .safetensors file or from the shards that its index lists. Opening
+// fails unless every listed shard and tensor is there.
 #pragma once
 
 #include <string>

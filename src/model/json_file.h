@@ -1,5 +1,5 @@
-// JSON from a file nobody vouches for: size, depth and number of values are bounded before a parser sees it, and
-// no exception leaves. Typed look-ups for it. Pure functions.
+// Reads JSON from files that nobody vouches for. Size, nesting depth and number of values are bounded before the
+// parser runs, and the parser's exceptions become a Status. Also typed look-ups of fields. Pure functions.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 #include "process/child_process.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
@@ -58,7 +59,12 @@ absl::StatusOr<ChildProcess> ChildProcess::spawn(const std::vector<std::string>&
   const int error = ::posix_spawn(&pid, "/proc/self/exe", &actions, &attributes, argv.data(), environ);
   ::posix_spawn_file_actions_destroy(&actions);
   ::posix_spawnattr_destroy(&attributes);
-  if (error != 0) return absl::InternalError(fmt::format("start tandem {}: {}", copies.front(), ::strerror(error)));
+  if (error != 0) {
+    const bool scarce = error == EAGAIN || error == ENOMEM || error == EMFILE || error == ENFILE;
+    const std::string what = fmt::format("start tandem {}: {}", copies.front(), ::strerror(error));
+    return scarce ? absl::ResourceExhaustedError(what + "; a limit of processes, memory or descriptors is reached")
+                  : absl::InternalError(what);
+  }
 
   ChildProcess child;
   child.pid_ = pid;

@@ -1,6 +1,7 @@
-// Starts the owner and the workers, watches them, and puts a new worker in the place of one that ended or that is to be
-// replaced. One thread; the scheduler is told of every lane that comes or goes. The owner's end is the end of the
-// instance; while it is stopped, workers that ended are not replaced.
+// The thread that watches the processes of an instance: the owner, and each lane's workers (LaneProcesses). It waits
+// for a process to end or for a message, gives every lane its turn, and carries out replacements one after the other.
+// Other threads leave messages. The owner's end is the end of the instance; a worker's is not, however often it
+// happens, while another lane serves or while what failed may pass.
 #pragma once
 
 #include <atomic>
@@ -12,59 +13,71 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "base/handles.h"
 #include "base/metrics.h"
-#include "ipc/channel.h"
 #include "ipc/control_page.h"
-#include "memory/owner_client.h"
-#include "process/child_process.h"
-#include "process/owner_watch.h"
-#include "process/worker_state.h"
-#include "sched/scheduler.h"
+#include "process/lane_listener.h"
+#include "process/lane_processes.h"
+#include "process/process_host.h"
 #include "tandem/placement.h"
 
 namespace tandem {
 
 struct SupervisorOptions {
   std::uint32_t num_lanes = 2;
-  ChannelSizes channel;
-  // Arguments that start the worker of a lane's given life: {"worker", "--lane", ...}.
-  std::function<std::vector<std::string>(LaneId, std::uint64_t epoch)> worker_arguments;
-  std::chrono::milliseconds start_timeout{30 * 60 * 1000};  // until a worker's first ready
-  std::string owner_address;
-  Gauge owner_up;  // 0 while the owner is stopped
-  std::function<void()> on_fatal;  // the owner has ended, or workers keep failing
+  LaneTimings timings;
+  std::int64_t give_up_us = 60'000'000;  // no lane for so long, and kFailedStarts failed: the server ends
+  std::vector<Gauge> lane_up;            // by lane: 1 while a worker serves; may be empty
+  std::function<void()> on_fatal;        // the instance cannot go on; trouble() says why
+  std::function<std::int64_t()> now_us;  // empty: the steady clock
+  // Asked while the first workers start; false: start() gives up. Empty: never.
+  std::function<bool()> keep_starting;
 };
 
 class Supervisor final {
  public:
-  // `owner` is the running owner process, or none when the instance attached to one of somebody else's; `client` is
-  // this object's connection to it. `control` outlives the supervisor.
-  Supervisor(SupervisorOptions options, ChildProcess owner, OwnerClient client, ControlPage& control);
+  static constexpr std::uint32_t kFailedStarts = 5;  // in a row
+
+  // `host` and `control` outlive the supervisor.
+  Supervisor(SupervisorOptions options, ProcessHost& host, ControlPage& control);
   ~Supervisor();
 
-  // Starts the workers, once, before start().
-  absl::Status launch();
-  // Waits until each worker has answered and watches them from then on. The error says which one could not start.
-  absl::Status start(Scheduler& scheduler);
+  // Starts the workers, once, before start(). `listener` outlives the supervisor.
+  absl::Status launch(LaneListener& listener);
+  // Waits until each worker is ready and watches them from then on. The error says which one could not start.
+  absl::Status start();
+  // One look at everything, on the caller's thread. start() and the thread call it again and again.
+  void turn();
   // Ends workers and owner and joins the thread.
   void stop();
 
-  // Any thread: ends a lane's process, so that it is replaced.
-  void kill_lane(LaneId lane);
-  // Any thread: starts a new worker for each of the lanes, one lane after the other. The old one serves until the new
-  // one is ready and ends then. `done` is told, on this object's thread or the caller's.
+  // Any thread, each of these. Kills the worker of that epoch, so that it is replaced.
+  void kill_worker(LaneId lane, std::uint64_t epoch);
+  // The listener uses that worker now.
+  void lane_taken(LaneId lane, std::uint64_t epoch);
+  // Starts a new worker for each of the lanes, one lane after the other. The old one serves until the new one is ready
+  // and ends then. `done` is told, on the supervisor's thread or the caller's.
   void replace(const std::vector<LaneId>& lanes, PlacementDone done);
-  // Fails what replace() has not finished, and whatever comes later. Any thread.
+  // Fails what replace() has not finished, and whatever comes later.
   void stop_replacing();
-  std::vector<LaneReport> lanes() const;  // any thread
+  std::vector<LaneReport> lanes() const;
   // Empty while all is well or being put right; otherwise what is broken for good.
   std::string trouble() const;
 
  private:
+  struct Kill {
+    LaneId lane;
+    std::uint64_t epoch;
+  };
+  struct Taken {
+    LaneId lane;
+    std::uint64_t epoch;
+  };
+  using Message = std::variant<Kill, Taken>;
   struct Replacement {
     std::deque<LaneId> lanes;  // still to be replaced
     PlacementDone done;
@@ -72,35 +85,38 @@ class Supervisor final {
     std::optional<std::uint64_t> target_epoch;  // of the first lane, once its new worker is on its way
   };
 
-  absl::Status start_worker(LaneId lane);
+  std::int64_t now_us() const;
   void run();
-  void watch_once(int timeout_ms);
-  void watch_lane(LaneId lane);
-  void restart(LaneId lane);
-  void check_ready(LaneId lane, WorkerLife& life);
-  void end_superseded(WorkerState& worker);
-  void poll_for_stopped();
-  void handle_exit(LaneId lane, WorkerLife life, const ProcessEnd& end);
-  void advance_replacement();
+  void wait(int timeout_ms);
+  void post(Message message);
+  void handle_messages();
+  void check_lasting(std::int64_t now_us);
+  void advance_replacement(std::int64_t now_us);
+  absl::Status advance_lane(LaneProcesses& lane, Replacement& replacement, std::int64_t now_us);
   void finish_replacement(const absl::Status& status);
+  void publish();
   void fail(std::string why);
   void wake();
 
   const SupervisorOptions options_;
-  OwnerWatch owner_;
+  ProcessHost& host_;
   ControlPage& control_;
-  Scheduler* scheduler_ = nullptr;  // set by start()
-  std::int64_t next_poll_us_ = 0;  // for stopped processes
   FileDescriptor wake_event_;
   std::atomic<bool> stopping_{false};
 
-  // Guards trouble_, replacements_, and workers_ where other threads look: this object's thread alone adds and ends
-  // lives, under the mutex, and so reads them without.
-  mutable std::mutex mutex_;
-  std::vector<WorkerState> workers_;
-  std::deque<Replacement> replacements_;
+  // The supervisor's thread alone (the caller's until start() returns).
+  std::vector<std::unique_ptr<LaneProcesses>> lanes_;
+  std::optional<Replacement> replacement_;  // the one that is carried out
+  std::int64_t next_poll_us_ = 0;  // for stopped processes
+  std::int64_t last_up_us_ = 0;  // when a lane was last seen up
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::vector<Message> inbox_;
+  std::deque<Replacement> replacements_;  // that wait
   bool replacing_stopped_ = false;
+  std::vector<LaneReport> reports_;
   std::string trouble_;
+
   std::thread thread_;
 };
 

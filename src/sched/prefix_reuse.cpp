@@ -8,12 +8,6 @@
 namespace tandem {
 namespace {
 
-// Names of the blocks that the sequence may take from the cache: all that end before its last token.
-std::span<const PrefixKey> reusable_keys(const Sequence& sequence, std::uint32_t block_tokens) {
-  const std::size_t most = (sequence.num_tokens() - 1) / block_tokens;
-  return sequence.keys().first(std::min(most, sequence.keys().size()));
-}
-
 // Equal names stand for equal texts from the first token on, so that the lists agree up to some place and differ from
 // there on.
 std::uint32_t common_blocks(std::span<const PrefixKey> a, std::span<const PrefixKey> b) {
@@ -51,14 +45,14 @@ void name_blocks(Sequence& sequence, std::uint32_t num_blocks, std::uint32_t blo
   }
 }
 
-void take_cached(Sequence& sequence, KvPool& pool, std::uint32_t block_tokens) {
-  sequence.lease = pool.match(sequence.request.id, reusable_keys(sequence, block_tokens));
-  sequence.computed = sequence.lease.num_cached() * block_tokens;
+std::span<const PrefixKey> usable_keys(const Sequence& sequence, std::uint32_t block_tokens) {
+  const std::size_t most = (sequence.num_tokens() - 1) / block_tokens;
+  return sequence.keys().first(std::min(most, sequence.keys().size()));
 }
 
 Leader find_leader(const Sequence& waiting, std::span<Sequence* const> prefilling, std::uint32_t block_tokens) {
   Leader leader;
-  const std::span<const PrefixKey> wanted = reusable_keys(waiting, block_tokens);
+  const std::span<const PrefixKey> wanted = usable_keys(waiting, block_tokens);
   for (Sequence* other : prefilling) {
     const std::uint32_t common = common_blocks(wanted, other->keys());
     // What it has published is in the cache.

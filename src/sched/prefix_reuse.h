@@ -5,17 +5,17 @@
 #include <cstdint>
 #include <span>
 
+#include "memory/kv_pool.h"
 #include "sched/sequence.h"
-#include "tandem/kv_pool.h"
 
 namespace tandem {
 
 // Names the sequence's first `num_blocks` blocks, which must be whole. Does nothing without a prefix_root.
 void name_blocks(Sequence& sequence, std::uint32_t num_blocks, std::uint32_t block_tokens);
 
-// Gives a sequence without blocks the longest cached prefix of its tokens, all but the last token at most: that one is
-// computed for what follows it.
-void take_cached(Sequence& sequence, KvPool& pool, std::uint32_t block_tokens);
+// The names under which a sequence without blocks may use cached ones: all but those of the last token's block, since
+// that token is computed for what follows it.
+std::span<const PrefixKey> usable_keys(const Sequence& sequence, std::uint32_t block_tokens);
 
 // Another sequence that computes blocks which a waiting one can reuse: waiting until `num_blocks` of them are published
 // saves computing them twice.

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "tandem/kv_pool.h"
+#include "memory/prefix_key.h"
 #include "tandem/sampling.h"
 #include "tandem/types.h"
 

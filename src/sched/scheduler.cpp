@@ -12,23 +12,25 @@
 #include "memory/prefix_key.h"
 #include "sched/prefix_reuse.h"
 #include "sched/prompt_facts.h"
+#include "sched/result_check.h"
 #include "sched/server_counters.h"
 
 namespace tandem {
 namespace {
 
-// A sequence one step of which has cost this many workers their life is ended: it may be what kills them.
-constexpr std::uint32_t kMaxLaneLosses = 3;
 constexpr std::chrono::milliseconds kIdleWait{100};
-// A lane beats with every layer of a step. One that has not for this long hangs and is replaced. Time counts up to
-// so much between two looks: when all processes were paused, as a frozen container is, nobody was silent.
-constexpr std::int64_t kHeartbeatTimeoutUs = 8'000'000;
+// A lane beats with every layer of a step. Between two polls the silence grows by this much at most: when all processes
+// were paused, as in a frozen container, no lane was silent.
 constexpr std::int64_t kLongestPollUs = 200'000;
+// A turn that was asked for and found nothing to do. So many in a row, and the next waits: a worker that rings without
+// end costs little.
+constexpr std::uint32_t kMaxIdleTurns = 256;
+constexpr std::chrono::milliseconds kIdlePause{1};
 
 }  // namespace
 
 Scheduler::Scheduler(SchedulerOptions options, KvPool& pool, ControlPage& control, SequenceListener& listener,
-                     MetricRegistry& metrics, std::function<void(LaneId)> give_up_lane)
+                     MetricRegistry& metrics, std::function<void(LaneId, std::uint64_t)> give_up_lane)
     : options_(options),
       pool_(pool),
       control_(control),
@@ -39,7 +41,9 @@ Scheduler::Scheduler(SchedulerOptions options, KvPool& pool, ControlPage& contro
       decode_units_(options.decode_units.value_or(default_decode_units(options.num_units))),
       metrics_(metrics) {
   // Step numbers go on where an earlier scheduler over the same control page ended.
-  for (std::size_t lane = 0; lane < lanes_.size(); ++lane) lanes_[lane].step = control_.lanes[lane].issued_step.load();
+  for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) {
+    pool_.steps().resume(LaneId{lane}, control_.lanes[lane].issued_step.load());
+  }
 }
 
 Scheduler::~Scheduler() { stop(absl::UnavailableError("the server is shutting down")); }
@@ -115,6 +119,7 @@ void Scheduler::lane_up(LaneId lane, std::unique_ptr<LanePort> port, std::uint64
   post(LaneUpMessage{lane, epoch, std::move(port), std::move(taken)});
 }
 void Scheduler::lane_down(LaneId lane, std::uint64_t epoch) { post(LaneDownMessage{lane, epoch}); }
+void Scheduler::lane_stuck(LaneId lane, std::uint64_t epoch) { post(LaneStuckMessage{lane, epoch}); }
 
 SchedulerLoad Scheduler::load() const {
   SchedulerLoad load;
@@ -127,13 +132,18 @@ SchedulerLoad Scheduler::load() const {
 }
 
 void Scheduler::run() {
-  for (;;) {
+  for (std::uint32_t idle_turns = 0;;) {
     const std::uint32_t seen = control_.scheduler.seen();
     {
       const std::lock_guard lock(inbox_mutex_);
       if (stopping_) break;
     }
-    if (!turn()) control_.scheduler.wait(seen, kIdleWait);
+    if (turn()) {
+      idle_turns = 0;
+    } else {
+      if (++idle_turns > kMaxIdleTurns) std::this_thread::sleep_for(kIdlePause);
+      if (!control_.scheduler.wait(seen, kIdleWait)) idle_turns = 0;
+    }
   }
   end();
 }
@@ -169,6 +179,8 @@ bool Scheduler::drain_inbox() {
       lanes_[up->lane.value].next = std::move(*up);
     } else if (const auto* down = std::get_if<LaneDownMessage>(&message)) {
       handle_lane_down(down->lane, down->epoch);
+    } else if (const auto* stuck = std::get_if<LaneStuckMessage>(&message)) {
+      handle_lane_stuck(stuck->lane, stuck->epoch);
     } else if (std::holds_alternative<FlushCacheMessage>(message)) {
       pool_.flush_cache();
     }
@@ -187,7 +199,7 @@ bool Scheduler::poll_lanes() {
   for (std::uint32_t id = 0; id < lanes_.size(); ++id) {
     LaneState& lane = lanes_[id];
     if (!lane.port || lane.in_flight.empty()) continue;
-    const absl::StatusOr<bool> read = read_result(lane);
+    const absl::StatusOr<bool> read = read_result(LaneId{id}, lane);
     if (!read.ok()) lose_lane(LaneId{id}, message(read.status()));
     progress |= !read.ok() || *read;
     if (read.ok() && !*read && hangs(id, lane)) lose_lane(LaneId{id}, "it hangs in a step");
@@ -196,11 +208,19 @@ bool Scheduler::poll_lanes() {
 }
 
 // True when the result of the lane's oldest step was there.
-absl::StatusOr<bool> Scheduler::read_result(LaneState& lane) {
+absl::StatusOr<bool> Scheduler::read_result(LaneId id, LaneState& lane) {
   TANDEM_ASSIGN(const bool polled, lane.port->poll(lane.result));
-  if (!polled || lane.result.step != lane.in_flight.front().number) return false;
+  if (!polled) return false;
+  TANDEM_TRY(check_result(lane.in_flight.front(), lane.result, options_.plan.vocab_size));
+  pool_.steps().complete(id, lane.in_flight.front().number);
+  note_completed(id);
   apply(lane);
   return true;
+}
+
+// For `tandem inspect`.
+void Scheduler::note_completed(LaneId id) {
+  control_.lanes[id.value].completed_step.store(pool_.steps().completed(id), std::memory_order_relaxed);
 }
 
 bool Scheduler::hangs(std::uint32_t id, LaneState& lane) const {
@@ -210,7 +230,7 @@ bool Scheduler::hangs(std::uint32_t id, LaneState& lane) const {
   const bool beats = heartbeat != std::exchange(lane.heartbeat, heartbeat);
   lane.heartbeat_silent_us =
       beats ? 0 : lane.heartbeat_silent_us + std::min(now_us - heartbeat_read_us, kLongestPollUs);
-  return lane.heartbeat_silent_us > kHeartbeatTimeoutUs;
+  return lane.heartbeat_silent_us > options_.heartbeat_timeout_us;
 }
 
 void Scheduler::apply(LaneState& lane) {
@@ -227,24 +247,58 @@ void Scheduler::apply(LaneState& lane) {
   }
   if (step.continues_decode) metrics_.decode_wait_seconds.add(static_cast<double>(lane.result.waited_us) * 1e-6);
 
-  const bool whole = lane.result.error.empty() && lane.result.items.size() == step.items.size();
-  for (std::size_t index = 0; index < step.items.size(); ++index) {
-    const LaneStep::Item& item = step.items[index];
-    if (item.sequence == nullptr) continue;
-    if (--item.sequence->steps_in_flight == 0) item.sequence->lane.reset();
-    if (whole) {
-      apply_item(*item.sequence, item.num_tokens, lane.result, lane.result.items[index]);
+  LaneStep& applied = lane.spare.back();
+  for (const LaneStep::Item& item : applied.items) {
+    if (item.sequence != nullptr && --item.sequence->steps_in_flight == 0) item.sequence->lane.reset();
+  }
+  if (!lane.result.error.empty()) return fail_step(applied, lane.result.error);
+  for (std::size_t index = 0; index < applied.items.size(); ++index) {
+    const LaneStep::Item& item = applied.items[index];
+    const ResultItem& answer = lane.result.items[index];
+    if (item.sequence == nullptr || item.void_answer) continue;
+    if (answer.status == ItemStatus::kOk) {
+      apply_item(*item.sequence, item.num_tokens, lane.result, answer);
     } else {
-      finish(*item.sequence, FinishReason::kCancelled,
-             absl::InternalError(fmt::format("the step failed: {}", lane.result.error)));
+      fail_item(*item.sequence, answer.status);
     }
   }
+}
+
+// The step failed as a whole and its lane goes on. Whose fault it was shows when its sequences run apart.
+void Scheduler::fail_step(LaneStep& step, const std::string& error) {
+  std::vector<Sequence*> sequences;
+  for (const LaneStep::Item& item : step.items) {
+    if (item.sequence != nullptr && !item.void_answer) sequences.push_back(item.sequence);
+  }
+  if (sequences.empty()) return;
+  TANDEM_LOG(kWarning, "a step of {} sequences failed: {}", sequences.size(), error);
+  // What was sent ahead of them goes on from tokens that do not exist.
+  for (const Sequence* sequence : sequences) {
+    if (!sequence->lane) continue;
+    for (LaneStep& later : lanes_[sequence->lane->value].in_flight) {
+      const auto item = std::ranges::find(later.items, sequence, &LaneStep::Item::sequence);
+      if (item != later.items.end()) item->void_answer = true;
+    }
+  }
+  if (Sequence* guilty = suspects_.failed(sequences)) {
+    finish(*guilty, FinishReason::kCancelled, absl::InternalError(fmt::format("the step failed: {}", error)));
+  }
+}
+
+void Scheduler::fail_item(Sequence& sequence, ItemStatus status) {
+  const char* const what =
+      status == ItemStatus::kNumeric
+          ? "the model's output for this request is not a number; the weights or a kernel are wrong"
+      : status == ItemStatus::kTooLarge
+          ? "the scores and logits of this request do not fit one answer of a worker; ask for fewer"
+          : "the worker refused this request's step";
+  finish(sequence, FinishReason::kCancelled, absl::InternalError(what));
 }
 
 void Scheduler::apply_item(Sequence& sequence, std::uint32_t num_tokens, const Result& result, const ResultItem& item) {
   if (sequence.generated() == 0) metrics_.prompt_tokens.add(num_tokens);
   sequence.computed += num_tokens;
-  sequence.lane_losses = 0;
+  suspects_.clear(sequence);
   publish_blocks(sequence, pool_, options_.plan.block_tokens);
   waiting_.release(sequence, sequence.lease.num_cached());
   if (item.scores.count > 0 || item.logits.count > 0) {
@@ -280,7 +334,7 @@ bool Scheduler::accept_token(Sequence& sequence, const Sampled& sampled) {
 void Scheduler::lose_lane(LaneId id, std::string_view why) {
   TANDEM_LOG(kWarning, "lane {} is given up: {}", id.value, why);
   lanes_[id.value].port.reset();
-  give_up_lane_(id);
+  give_up_lane_(id, lanes_[id.value].epoch);
 }
 
 void Scheduler::handle_lane_down(LaneId id, std::uint64_t epoch) {
@@ -290,22 +344,44 @@ void Scheduler::handle_lane_down(LaneId id, std::uint64_t epoch) {
     return;
   }
   // Results that were complete before the death still count.
-  while (lane.port && !lane.in_flight.empty() && read_result(lane).value_or(false)) {
+  while (lane.port && !lane.in_flight.empty() && read_result(id, lane).value_or(false)) {
   }
   lane.port.reset();
   metrics_.lane_losses.add();
-  // Nothing of that process reads or writes any more: blocks retired during its last steps may go.
-  control_.lanes[id.value].completed_step.store(lane.step, std::memory_order_release);
+  // The oldest step is the one that it ran.
+  std::vector<Sequence*> lost;
+  if (!lane.in_flight.empty()) {
+    for (const LaneStep::Item& item : lane.in_flight.front().items) {
+      if (item.sequence != nullptr && !item.void_answer) lost.push_back(item.sequence);
+    }
+  }
+  // Nothing of that process reads or writes any more: blocks that wait for its last steps may be reused.
+  pool_.steps().complete_all(id);
+  note_completed(id);
   lane.spare.splice(lane.spare.end(), lane.in_flight);
+  // The steps are run again, by any lane: what was written of them is written once more.
   for (Sequence* sequence : running_.all()) {
     if (sequence->lane != id) continue;
     sequence->lane.reset();
     sequence->steps_in_flight = 0;
-    if (++sequence->lane_losses >= kMaxLaneLosses) {
-      finish(*sequence, FinishReason::kCancelled,
-             absl::InternalError(fmt::format("{} workers in a row ended while running this request", kMaxLaneLosses)));
-    }
-    // Otherwise its steps are run again, by any lane: what was written of them is written once more.
+  }
+  if (lost.empty()) return;
+  if (Sequence* guilty = suspects_.lost(lost)) {
+    finish(*guilty, FinishReason::kCancelled,
+           absl::InternalError(
+               fmt::format("{} workers in a row ended while running this request alone", Suspects::kMaxLoneLosses)));
+  }
+}
+
+// Its steps stay in flight, so that no block of them is reused; the lane serves nobody until its process has ended.
+void Scheduler::handle_lane_stuck(LaneId id, std::uint64_t epoch) {
+  LaneState& lane = lanes_[id.value];
+  if (epoch != lane.epoch) return;
+  lane.port.reset();
+  for (Sequence* sequence : running_.all()) {
+    if (sequence->lane != id) continue;
+    finish(*sequence, FinishReason::kCancelled,
+           absl::UnavailableError("the worker that ran this request was killed and does not end; send it again"));
   }
 }
 
@@ -317,16 +393,23 @@ void Scheduler::finish(Sequence& sequence, FinishReason reason, const absl::Stat
     waiting_.erase(sequence);
     queued_.fetch_sub(1, std::memory_order_relaxed);  // not the queue's size: what is still in the inbox counts too
   }
-  // Its lane may still read and write its blocks, which are not reused before its steps are over; their results have
-  // no more use.
+  suspects_.clear(sequence);
+  // Its lane may still read and write its blocks, which are not reused before the newest of its steps is over. Their
+  // results have no more use.
   if (sequence.lane) {
+    std::optional<std::uint64_t> newest;
     for (LaneStep& step : lanes_[sequence.lane->value].in_flight) {
       const auto item = std::ranges::find(step.items, &sequence, &LaneStep::Item::sequence);
-      if (item != step.items.end()) item->sequence = nullptr;
+      if (item == step.items.end()) continue;
+      item->sequence = nullptr;
+      newest = step.number;
     }
+    if (newest) pool_.give_back(std::move(sequence.lease), {*sequence.lane, *newest});
+  } else {
+    pool_.give_back_idle(std::move(sequence.lease));
   }
   const SequenceId id = sequence.request.id;
-  const auto node = sequences_.extract(id.value);  // its lease retires the blocks when node ends
+  const auto node = sequences_.extract(id.value);
   listener_.on_finish(id, reason, status);
 }
 

@@ -18,7 +18,7 @@ struct CancelMessage {
 struct FlushCacheMessage {};
 struct LaneUpMessage {
   LaneId lane;
-  std::uint64_t epoch;  // the life of the lane that the port leads to
+  std::uint64_t epoch;  // of the worker that the port leads to
   std::unique_ptr<LanePort> port;
   std::function<void()> taken;  // may be empty
 };
@@ -26,8 +26,12 @@ struct LaneDownMessage {
   LaneId lane;
   std::uint64_t epoch;
 };
+struct LaneStuckMessage {
+  LaneId lane;
+  std::uint64_t epoch;
+};
 
-using SchedulerMessage =
-    std::variant<std::unique_ptr<Sequence>, CancelMessage, FlushCacheMessage, LaneUpMessage, LaneDownMessage>;
+using SchedulerMessage = std::variant<std::unique_ptr<Sequence>, CancelMessage, FlushCacheMessage, LaneUpMessage,
+                                      LaneDownMessage, LaneStuckMessage>;
 
 }  // namespace tandem

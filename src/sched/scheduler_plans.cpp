@@ -9,6 +9,7 @@
 #include "fmt/core.h"
 #include "ipc/plan_codec.h"
 #include "sched/prefix_reuse.h"
+#include "sched/result_check.h"
 #include "sched/scheduler.h"
 #include "sched/server_counters.h"
 
@@ -69,25 +70,39 @@ bool Scheduler::send_plans() {
 bool Scheduler::make_plan(LaneId id, LaneState& lane, const PlacementView& view) {
   lane.plan.clear();
   lane.planned.items.clear();
+  lane.planned.answer_bytes = 0;
   lane.planned.decodes = lane.planned.continues_decode = false;
   lane.planned.prefill_tokens = lane.planned.num_tokens = 0;
   const LaneDuty duty = lane_duty(view, id);
   lane.plan.share = duty.share;
   if (lane.in_flight.empty()) {
-    const bool prompts_first = duty.prefill && lane.prompts_first;
-    if (prompts_first) add_prefills(id, lane);
-    if (duty.decode) add_decodes(id, lane);
-    if (duty.prefill && !prompts_first) add_prefills(id, lane);
-  } else if (lane.in_flight.size() <= options_.look_ahead_steps && duty.decode && !lane.next &&
+    // Suspects and others take turns. When those whose turn it is have nothing that can run, it is the others' turn.
+    const std::uint32_t suspects = suspects_.next_group(duty);
+    group_ = lane.suspects_last ? 0 : suspects;
+    compose(id, lane, duty);
+    if (lane.planned.items.empty() && suspects != 0) {
+      group_ = group_ == 0 ? suspects : 0;
+      compose(id, lane, duty);
+    }
+    lane.suspects_last = group_ != 0;
+  } else if (suspects_.empty() && lane.in_flight.size() <= options_.look_ahead_steps && duty.decode && !lane.next &&
              lane.in_flight.back().prefill_tokens == 0 && !(duty.prefill && view.prefilling > 0)) {
     add_decodes_ahead(id, lane);
   }
   return !lane.planned.items.empty();
 }
 
+// Fills the plan from the sequences of group_.
+void Scheduler::compose(LaneId id, LaneState& lane, const LaneDuty& duty) {
+  const bool prompts_first = duty.prefill && lane.prompts_first;
+  if (prompts_first) add_prefills(id, lane);
+  if (duty.decode) add_decodes(id, lane);
+  if (duty.prefill && !prompts_first) add_prefills(id, lane);
+}
+
 void Scheduler::send_plan(LaneId id, LaneState& lane) {
-  lane.plan.step = lane.planned.number = ++lane.step;
-  control_.lanes[id.value].issued_step.store(lane.step, std::memory_order_release);
+  lane.plan.step = lane.planned.number = pool_.steps().issue(id);
+  control_.lanes[id.value].issued_step.store(lane.plan.step, std::memory_order_release);
   metrics_.steps[lane.planned.decodes ? 1 : 0].add();
   lane.planned.sent_us = steady_now_us();
   lane.planned.bytes = message_bytes(lane.plan);
@@ -107,11 +122,11 @@ Urgency Scheduler::urgency(const Sequence& sequence) const {
   return sequence.follower && more_urgent(*sequence.follower, own) ? *sequence.follower : own;
 }
 
-// The admitted sequences of a phase that no lane has, in candidates_, in no order.
-void Scheduler::collect_idle(Phase phase) {
+// The admitted sequences of a phase that no lane has, in candidates_, in no order. `group`: of these suspects alone.
+void Scheduler::collect_idle(Phase phase, std::optional<std::uint32_t> group) {
   candidates_.clear();
   for (Sequence* sequence : running_.of(phase)) {
-    if (!sequence->lane) candidates_.push_back(sequence);
+    if (!sequence->lane && (!group || sequence->suspect_group == *group)) candidates_.push_back(sequence);
   }
 }
 
@@ -121,7 +136,7 @@ void Scheduler::sort_by_urgency() {
 }
 
 void Scheduler::add_decodes(LaneId id, LaneState& lane) {
-  collect_idle(Phase::kDecode);
+  collect_idle(Phase::kDecode, group_);
   // The most urgent first: what is in the plan keeps its blocks, so the last ones are those that can lose them. Who was
   // left out of a full plan comes first in the next among those of its priority, or equals would starve.
   std::ranges::sort(candidates_, [this](const Sequence* a, const Sequence* b) {
@@ -132,7 +147,7 @@ void Scheduler::add_decodes(LaneId id, LaneState& lane) {
     sequence->left_out =
         lane.planned.items.size() >= options_.plan.max_decode_items || !has_room(lane.plan, *sequence, 1);
     if (sequence->left_out || sequence->lease.blocks().empty()) continue;  // empty: it gave them to one before it
-    if (!reserve_for_decode(*sequence)) continue;
+    if (!reserve_for(*sequence, 1)) continue;
     add_item(id, lane, *sequence, 1);
     lane.planned.decodes = true;
   }
@@ -155,7 +170,7 @@ void Scheduler::add_decodes_ahead(LaneId id, LaneState& lane) {
     if (sequence->generated() + sequence->steps_in_flight >= sequence->request.max_tokens) continue;
     bytes += builder_.item_bytes(*sequence, 1);
     if (candidates_.size() >= options_.plan.max_decode_items || !builder_.fits(bytes)) return;
-    if (!cover(*sequence, sequence->steps_in_flight + 1, Phase::kDecode).ok()) return;
+    if (!cover(*sequence, sequence->steps_in_flight + 1).ok()) return;
     candidates_.push_back(sequence);
   }
   for (Sequence* sequence : candidates_) add_item(id, lane, *sequence, 1);
@@ -166,16 +181,19 @@ void Scheduler::add_decodes_ahead(LaneId id, LaneState& lane) {
 void Scheduler::add_prefills(LaneId id, LaneState& lane) {
   std::uint32_t budget = options_.plan.prefill_chunk_tokens;
   lane.prompts_first = false;
-  collect_idle(Phase::kPrefill);
+  collect_idle(Phase::kPrefill, group_);
   sort_by_urgency();
   for (Sequence* sequence : candidates_) {
     if (budget == 0) break;
-    std::uint32_t chunk = std::min(budget, sequence->remaining());
+    // Scores and logits that no longer fit this step's result come with the next.
+    const std::uint32_t answerable = builder_.answerable(*sequence, budget, lane.planned.answer_bytes);
+    std::uint32_t chunk = std::min(answerable, sequence->remaining());
     // A recomputed prompt takes up its scores where they ended.
     if (sequence->computed < sequence->scored) chunk = std::min(chunk, sequence->scored - sequence->computed);
-    if (!has_room(lane.plan, *sequence, chunk)) {
-      // Decodes have filled the plan. Prompts and decodes then take turns, or prompts could wait for ever.
+    if (chunk == 0 || !has_room(lane.plan, *sequence, chunk)) {
+      // If decodes have filled the plan, prompts and decodes take turns, or prompts could wait for ever.
       lane.prompts_first = lane.planned.prefill_tokens == 0;
+      if (chunk == 0) continue;
       break;
     }
     add_item(id, lane, *sequence, chunk);
@@ -203,7 +221,7 @@ void Scheduler::admit_waiting() {
   if (waiting_.first() == nullptr || running_.size() >= options_.max_running_sequences) return;
   if (!a_lane_can_begin_prompts()) return;
   std::uint32_t budget = options_.plan.prefill_chunk_tokens;
-  collect_idle(Phase::kPrefill);
+  collect_idle(Phase::kPrefill, std::nullopt);
   sort_by_urgency();
   auto ahead = candidates_.begin();
   while (Sequence* next = waiting_.first()) {
@@ -228,13 +246,15 @@ void Scheduler::admit_waiting() {
 bool Scheduler::admit(Sequence& sequence) {
   const KvPoolUsage usage = pool_.usage();
   if (usage.free + usage.evictable < sequence.lacking_blocks) return false;  // no need to look its names up again
-  take_cached(sequence, pool_, options_.plan.block_tokens);
-  if (!cover(sequence, sequence.remaining(), Phase::kPrefill).ok()) {
-    sequence.lacking_blocks = builder_.blocks_for(sequence.num_tokens()) - sequence.lease.num_cached();
-    sequence.lease = KvLease();
-    sequence.computed = 0;
+  const std::span<const PrefixKey> keys = usable_keys(sequence, options_.plan.block_tokens);
+  const std::uint32_t needed = builder_.blocks_for(sequence.num_tokens());
+  auto lease = pool_.reserve(sequence.request.id, needed, Phase::kPrefill, keys);
+  if (!lease.ok()) {
+    sequence.lacking_blocks = needed - pool_.num_cached(keys);
     return false;
   }
+  sequence.lease = *std::move(lease);
+  sequence.computed = sequence.lease.num_cached() * options_.plan.block_tokens;
   sequence.lacking_blocks = 0;
   sequence.left_out = false;
   waiting_.erase(sequence);
@@ -259,30 +279,28 @@ void Scheduler::add_item(LaneId id, LaneState& lane, Sequence& sequence, std::ui
   sequence.lane = id;
   ++sequence.steps_in_flight;
   sequence.step_index = static_cast<std::uint32_t>(lane.planned.items.size());
-  lane.planned.items.push_back({&sequence, num_tokens});
+  lane.planned.answer_bytes += builder_.answer_bytes(lane.plan.items.back());
+  lane.planned.items.push_back(asked_of(lane.plan.items.back(), sequence, num_tokens));
   lane.planned.num_tokens += num_tokens;
 }
 
 // Makes the lease cover the next `num_tokens` tokens after the computed ones, or changes nothing.
-absl::Status Scheduler::cover(Sequence& sequence, std::uint32_t num_tokens, Phase phase) {
+absl::Status Scheduler::cover(Sequence& sequence, std::uint32_t num_tokens) {
   const std::uint32_t needed = builder_.blocks_for(std::uint64_t{sequence.computed} + num_tokens);
   const auto held = static_cast<std::uint32_t>(sequence.lease.blocks().size());
   if (needed <= held) return absl::OkStatus();
-  if (held > 0) {
-    TANDEM_TRY(sequence.lease.grow(needed - held, phase));
-  } else {
-    TANDEM_ASSIGN(sequence.lease, pool_.reserve(sequence.request.id, needed, phase));
-  }
-  if (sequence.place) running_.update(sequence);
+  TANDEM_TRY(pool_.grow(sequence.lease, needed - held, Phase::kDecode));
+  running_.update(sequence);
   return absl::OkStatus();
 }
 
-// Makes a decoding sequence's lease cover its next token by all means: less urgent sequences may lose their blocks.
-bool Scheduler::reserve_for_decode(Sequence& sequence) {
-  while (!cover(sequence, 1, Phase::kDecode).ok()) {
-    const std::uint32_t needed = builder_.blocks_for(std::uint64_t{sequence.computed} + 1);
-    // They come free when the steps that run now are over.
-    if (pool_.usage().retiring >= needed - sequence.lease.blocks().size()) return false;
+// Does the same with all means, for a decoding sequence: less urgent ones may lose their blocks.
+bool Scheduler::reserve_for(Sequence& sequence, std::uint32_t num_tokens) {
+  while (!cover(sequence, num_tokens).ok()) {
+    const std::uint32_t needed = builder_.blocks_for(std::uint64_t{sequence.computed} + num_tokens);
+    // Enough is there once the steps that run now are over.
+    const KvPoolUsage usage = pool_.usage();
+    if (usage.free + usage.evictable + usage.retiring >= needed - sequence.lease.blocks().size()) return false;
     if (!preempt_for(sequence)) return false;
     if (sequence.lease.blocks().empty()) return false;  // it was the least urgent itself
   }
@@ -307,7 +325,7 @@ bool Scheduler::preempt_for(const Sequence& sequence) {
   TANDEM_LOG(kDebug, "sequence {} gives its blocks to sequence {}", victim->request.id.value,
              sequence.request.id.value);
   running_.remove(*victim);
-  victim->lease.end();
+  pool_.give_back_idle(std::move(victim->lease));
   victim->computed = 0;
   waiting_.release_all(*victim);
   waiting_.insert(*victim, prefill_speed_.ns_per_token());

@@ -10,8 +10,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "memory/kv_lease.h"
+#include "memory/prefix_key.h"
 #include "sched/prompt_facts.h"
-#include "tandem/kv_pool.h"
 #include "tandem/policy.h"
 #include "tandem/request.h"
 #include "tandem/sampling.h"
@@ -62,7 +63,8 @@ struct Sequence {
   std::uint32_t steps_in_flight = 0;  // sent, result not read; more than one only while decoding ahead
   std::uint32_t step_index = 0;       // its place in the newest of them
   bool left_out = false;              // the last plan had no room for it: it comes first in the next
-  std::uint32_t lane_losses = 0;      // since its last step that ended well
+  std::uint32_t suspect_group = 0;  // not 0: a step of it was lost; it runs with others of its group only (suspects.h)
+  std::uint32_t lone_losses = 0;  // steps in a row that were lost with nobody else in them
 
   // Of RunningSequences.
   struct Place {
@@ -72,10 +74,10 @@ struct Sequence {
   };
   std::optional<Place> place;  // absent: it is not admitted
   // Of WaitingQueue.
-  Urgency queued_as;                   // its key in the queue's order
-  Sequence* leader = nullptr;          // computes blocks that this sequence waits for
-  std::uint32_t awaited_blocks = 0;    // how many the leader must have published
-  std::optional<Urgency> follower;     // the most urgent sequence that waits for this one's blocks
+  Urgency queued_as;  // its key in the queue's order
+  Sequence* leader = nullptr;  // computes blocks that this sequence waits for
+  std::uint32_t awaited_blocks = 0;  // how many the leader must have published
+  std::optional<Urgency> follower;  // the most urgent sequence that waits for this one's blocks
   std::uint32_t lacking_blocks = 0;  // more than the cached ones, that the pool did not have when it was asked last
 
   std::uint32_t prompt_tokens() const { return static_cast<std::uint32_t>(request.prompt->tokens.size()); }

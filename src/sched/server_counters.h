@@ -5,9 +5,9 @@
 #include <cstddef>
 
 #include "ipc/control_page.h"
+#include "memory/kv_usage.h"
 #include "sched/running_sequences.h"
 #include "sched/sequence.h"
-#include "tandem/kv_pool.h"
 
 namespace tandem {
 

@@ -26,11 +26,13 @@ constexpr double kMostSeconds = 120;
 constexpr int kTurnUs = 50;
 constexpr int kNapUs = 50;  // and what the system adds
 
-// Shared by the processes: whose lease names a block (1 + the holder), the last step issued to each lane by the time
-// the block left its lease, and what they found wrong.
+// Shared by the processes: whose lease names a block (1 + the holder), the last step of each lane that may use the
+// block, and what they found wrong. Each process sends steps to a lane of its own, and only its own pool knows of them.
 struct Marks {
   std::atomic<std::uint32_t> holder[kBlocks];
-  std::atomic<std::uint64_t> issued[kBlocks][kProcesses];
+  std::atomic<std::uint64_t> last_use[kBlocks][kProcesses];
+  std::atomic<std::uint64_t> sent[kProcesses];  // steps of each lane
+  std::atomic<std::uint64_t> completed[kProcesses];
   std::atomic<std::uint32_t> doubled;
   std::atomic<std::uint32_t> early;  // blocks given to somebody while a step might still use them
   std::atomic<std::uint32_t> failed;  // calls that should not have
@@ -39,27 +41,26 @@ struct Marks {
   std::atomic<std::uint32_t> recovered;
 };
 
-// All that is issued by now may use the block.
-void note_steps(Marks& marks, std::uint32_t block, const ControlPage& control) {
-  for (std::uint32_t i = 0; i < kProcesses; ++i) marks.issued[block][i] = control.lanes[i].issued_step.load();
-}
-
 class Worker final {
  public:
   Worker(const TestLedger& ledger, Marks& marks, LaneId id, std::uint64_t seed)
-      : control_(ledger.control()), marks_(marks), id_(id), random_(seed), pool_(ledger.open(id)) {}
+      : ledger_(Ledger::open(ledger.bytes()).value()), marks_(marks), id_(id), random_(seed), pool_(ledger.open(id)) {
+    pool_->steps().resume(id_, marks_.completed[id_.value]);
+  }
 
   // For ever: it is killed.
   [[noreturn]] void run() {
-    LaneCounters& lane = control_.lanes[id_.value];
     for (;;) {
       if (marks_.recoverer == id_.value + 1) {
-        if (!pool_->recover_holder(LaneId{marks_.recovered}).ok()) ++marks_.failed;
+        recover(marks_.recovered);
         marks_.recoverer = 0;
       }
       switch (random_() % 8) {
-        case 0: lane.issued_step.fetch_add(1); break;  // what retires from now on waits for it
-        case 1: lane.completed_step.store(lane.issued_step.load()); break;
+        case 0: marks_.sent[id_.value] = pool_->steps().issue(id_); break;  // what retires from now on waits for it
+        case 1:
+          marks_.completed[id_.value] = pool_->steps().issued(id_);
+          pool_->steps().complete_all(id_);
+          break;
         case 2: pool_->reclaim(); break;
         default: random_() % 2 == 0 || leases_.empty() ? reserve() : drop(); break;
       }
@@ -77,7 +78,7 @@ class Worker final {
     }
     for (const BlockId block : lease->blocks()) {
       for (std::uint32_t i = 0; i < kProcesses; ++i) {
-        if (control_.lanes[i].completed_step < marks_.issued[block.value][i]) ++marks_.early;
+        if (marks_.completed[i] < marks_.last_use[block.value][i]) ++marks_.early;
       }
     }
     mark(*lease, 0, id_.value + 1);
@@ -87,22 +88,32 @@ class Worker final {
   }
   void drop() {
     std::swap(leases_[random_() % leases_.size()], leases_.back());
-    for (const BlockId block : leases_.back().blocks()) note_steps(marks_, block.value, control_);
+    for (const BlockId block : leases_.back().blocks()) note_use(block.value);
     mark(leases_.back(), id_.value + 1, 0);
     held_ -= static_cast<std::uint32_t>(leases_.back().blocks().size());
+    if (random_() % 2 == 0) pool_->give_back(std::move(leases_.back()), {id_, pool_->steps().issued(id_)});
     leases_.pop_back();
   }
+  // What the dead holder left may be used by all steps that run now.
+  void recover(std::uint32_t holder) {
+    for (std::uint32_t block = 0; block < kBlocks; ++block) {
+      const BlockWord word = ledger_.word(block);
+      if (word.state != BlockState::kFree && word.holder == holder) note_use(block);
+    }
+    if (!pool_->recover_holder(LaneId{holder}).ok()) ++marks_.failed;
+  }
+  void note_use(std::uint32_t block) { marks_.last_use[block][id_.value] = pool_->steps().issued(id_); }
   void mark(const KvLease& lease, std::uint32_t from, std::uint32_t to) {
     for (const BlockId block : lease.blocks()) {
       if (marks_.holder[block.value].exchange(to) != from) ++marks_.doubled;
     }
   }
 
-  ControlPage& control_;
+  const Ledger ledger_;
   Marks& marks_;
   const LaneId id_;
   std::mt19937_64 random_;
-  std::unique_ptr<LedgerPool> pool_;
+  std::unique_ptr<KvPool> pool_;
   std::vector<KvLease> leases_;
   std::uint32_t held_ = 0;
 };
@@ -203,12 +214,9 @@ class Killer final {
   void strike(std::uint32_t id) { ::kill(children_[id]->pid(), SIGKILL); }
   void bury(std::uint32_t id) {
     EXPECT_EQ(children_[id]->join(), 128 + SIGKILL) << "it ended by itself";
-    LaneCounters& lane = ledger_.control().lanes[id];
-    lane.completed_step = lane.issued_step.load();
+    marks_.completed[id] = marks_.sent[id].load();
     for (std::uint32_t block = 0; block < kBlocks; ++block) {
-      if (marks_.holder[block] != id + 1) continue;
-      note_steps(marks_, block, ledger_.control());
-      marks_.holder[block] = 0;
+      if (marks_.holder[block] == id + 1) marks_.holder[block] = 0;
     }
   }
   void recover(std::uint32_t id) {
@@ -232,7 +240,7 @@ class Killer final {
   const TestMemory marks_memory_{MemoryKind::kShared, sizeof(Marks)};
   Marks& marks_ = *new (marks_memory_.bytes().data()) Marks{};
   std::mt19937_64 random_{20241130};
-  const std::unique_ptr<LedgerPool> pool_ = ledger_.open();
+  const std::unique_ptr<KvPool> pool_ = ledger_.open();
   const KvLease lease_ = pool_->reserve(SequenceId{1}, 3, Phase::kDecode).value();
   std::array<std::optional<ChildProcess>, kProcesses> children_;
 };

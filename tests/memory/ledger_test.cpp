@@ -6,9 +6,14 @@
 #include <sys/ptrace.h>
 
 #include <algorithm>
+#include <cstring>
 #include <random>
+#include <string>
 #include <thread>
 
+#include "base/handles.h"
+#include "base/status.h"
+#include "fmt/core.h"
 #include "memory/pool_support.h"
 
 namespace tandem {
@@ -126,7 +131,6 @@ TEST(Ledger, loses_nothing_when_the_recovering_holder_is_killed_too) {
   std::mt19937_64 random(4);
   for (int round = 0; round < 40; ++round) {
     const TestLedger ledger(MemoryKind::kShared, 512);
-    ledger.control().lanes[5].issued_step = round % 2;  // in every other round a step is in flight
     ChildProcess first([&] {
       auto* pool = ledger.open(LaneId{1}).release();
       for (std::uint64_t i = 0; i < 64; ++i) {
@@ -139,6 +143,7 @@ TEST(Ledger, loses_nothing_when_the_recovering_holder_is_killed_too) {
     ASSERT_EQ(ledger.usage().held, 448U);
     ChildProcess second([&] {
       auto* pool = ledger.open(LaneId{2}).release();
+      if (round % 2 == 1) pool->steps().issue(LaneId{5});  // in every other round a step is under way
       new KvLease(pool->reserve(SequenceId{9}, 3, Phase::kDecode).value());
       pool->recover_holder(LaneId{1}).IgnoreError();
       ::pause();
@@ -147,9 +152,10 @@ TEST(Ledger, loses_nothing_when_the_recovering_holder_is_killed_too) {
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 3'000));
     second.kill_now();
     const auto scheduler = ledger.open();
+    if (round % 2 == 1) scheduler->steps().issue(LaneId{5});
     ASSERT_TRUE(scheduler->recover_holder(LaneId{2}).ok());  // and, with it, the one it was recovering
     ASSERT_TRUE(scheduler->recover_holder(LaneId{1}).ok());
-    ledger.control().lanes[5].completed_step = 1;
+    scheduler->steps().complete_all(LaneId{5});
     scheduler->reclaim();
     expect_exact(ledger, *scheduler, 0);
   }
@@ -176,7 +182,6 @@ TEST(Ledger, can_be_recovered_after_every_single_store) {
   const TestLedger ledger(MemoryKind::kShared, kBlocks);
   const auto scheduler = ledger.open();
   const KvLease mine = scheduler->reserve(SequenceId{1}, 1, Phase::kDecode).value();
-  LaneCounters& lane = ledger.control().lanes[0];
   ChildProcess child([&] {
     const auto pool = ledger.open(LaneId{1});
     if (::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) return 2;
@@ -184,13 +189,13 @@ TEST(Ledger, can_be_recovered_after_every_single_store) {
     {
       KvLease lease = pool->reserve(SequenceId{7}, 2, Phase::kDecode).value();
       static_cast<void>(pool->reserve(SequenceId{8}, 4, Phase::kDecode));  // fails
-      static_cast<void>(lease.grow(1, Phase::kDecode));
+      static_cast<void>(pool->grow(lease, 1, Phase::kDecode));
     }
-    lane.issued_step = 1;
+    pool->steps().issue(LaneId{0});
     {
       const KvLease lease = pool->reserve(SequenceId{9}, 3, Phase::kDecode).value();
     }
-    lane.completed_step = 1;
+    pool->steps().complete(LaneId{0}, 1);
     pool->reclaim();
     ::_exit(0);
     return 0;
@@ -216,7 +221,7 @@ TEST(Ledger, can_be_recovered_after_every_single_store) {
   expect_exact(ledger, *scheduler, 1);
 }
 
-std::vector<std::uint32_t> reserve_ids(LedgerPool& pool, std::uint32_t n) {
+std::vector<std::uint32_t> reserve_ids(KvPool& pool, std::uint32_t n) {
   const KvLease lease = pool.reserve(SequenceId{1}, n, Phase::kDecode).value();
   std::vector<std::uint32_t> ids;
   for (const BlockId block : lease.blocks()) ids.push_back(block.value);
@@ -268,6 +273,92 @@ TEST(Ledger, says_so_when_it_was_damaged_rather_than_search_for_ever) {
   auto* words = reinterpret_cast<std::uint64_t*>(ledger.bytes().data() + sizeof(LedgerHeader));
   words[2] = words[3] = words[0];  // scribbled over: nothing is free, the budget says two are
   EXPECT_EQ(pool->reserve(SequenceId{2}, 2, Phase::kDecode).status().code(), absl::StatusCode::kDataLoss);
+}
+
+// ---- what an owner of another version left, or a stray write
+// ----------------------------------------------------------
+
+LedgerHeader& header_of(const TestLedger& ledger) { return *reinterpret_cast<LedgerHeader*>(ledger.bytes().data()); }
+
+std::string text(const absl::Status& status) { return std::string(message(status)); }
+
+TEST(Ledger, refuses_another_format_by_name) {
+  for (const std::uint32_t format : {LedgerHeader::kFormat - 1, LedgerHeader::kFormat + 1}) {
+    const TestLedger ledger(MemoryKind::kHeap, 4);
+    header_of(ledger).format = format;
+    const absl::Status status = Ledger::open(ledger.bytes()).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_NE(
+        text(status).find(fmt::format("has format {} and this tandem uses format {}", format, LedgerHeader::kFormat)),
+        std::string::npos)
+        << status;
+    EXPECT_NE(text(status).find("another version of tandem; restart the owner"), std::string::npos) << status;
+  }
+}
+
+TEST(Ledger, refuses_memory_that_no_ledger_was_made_in) {
+  const TestLedger ledger(MemoryKind::kHeap, 4);
+  header_of(ledger).magic ^= 1;
+  const absl::Status status = Ledger::open(ledger.bytes()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(text(status).find("no tandem made it; restart the owner"), std::string::npos) << status;
+}
+
+TEST(Ledger, refuses_a_number_of_blocks_that_cannot_be_and_takes_the_last_one_that_can) {
+  const TestLedger ledger(MemoryKind::kHeap, 4);
+  const auto code = [&](std::uint32_t num_blocks) {
+    header_of(ledger).num_blocks = num_blocks;
+    return Ledger::open(ledger.bytes()).status().code();
+  };
+  EXPECT_EQ(code(0), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(code(1), absl::StatusCode::kOk);
+  EXPECT_EQ(code(4), absl::StatusCode::kOk);
+  EXPECT_EQ(code(5), absl::StatusCode::kDataLoss) << "more than the region has words";
+  EXPECT_EQ(code(kMaxBlocks + 1), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(code(UINT32_MAX), absl::StatusCode::kDataLoss);
+
+  // As large as a ledger can be, of which only the first page is touched, and one block more.
+  for (const std::uint32_t num_blocks : {kMaxBlocks, kMaxBlocks + 1}) {
+    const FileDescriptor file = create_memfd("ledger", Ledger::bytes(num_blocks)).value();
+    const Mapping memory = Mapping::map(file, Ledger::bytes(num_blocks), Access::kReadWrite).value();
+    header_of(ledger).num_blocks = num_blocks;
+    std::memcpy(memory.data(), ledger.bytes().data(), sizeof(LedgerHeader));
+    EXPECT_EQ(Ledger::open(memory.bytes()).ok(), num_blocks == kMaxBlocks) << num_blocks;
+  }
+}
+
+TEST(Ledger, is_made_with_one_block_to_sixteen_million) {
+  const TestMemory memory(MemoryKind::kHeap, Ledger::bytes(1));
+  EXPECT_TRUE(Ledger::init(memory.bytes(), 1).ok());
+  EXPECT_EQ(Ledger::open(memory.bytes())->num_blocks(), 1U);
+  EXPECT_NE(text(Ledger::init(memory.bytes(), 0)).find("has 1 to 16777215 blocks, not 0"), std::string::npos);
+  EXPECT_NE(text(Ledger::init(memory.bytes(), kMaxBlocks + 1)).find("not 16777216"), std::string::npos);
+  EXPECT_NE(text(Ledger::init(memory.bytes(), kMaxBlocks)).find("needs"), std::string::npos)
+      << "only the memory is too small";
+}
+
+TEST(Ledger, needs_all_of_its_memory_and_that_aligned) {
+  const TestMemory memory(MemoryKind::kHeap, Ledger::bytes(4) + 64);
+  const std::size_t bytes = Ledger::bytes(4);
+  EXPECT_FALSE(Ledger::init(memory.bytes().first(bytes - 1), 4).ok());
+  EXPECT_FALSE(Ledger::init(memory.bytes().subspan(8), 4).ok());
+  ASSERT_TRUE(Ledger::init(memory.bytes().first(bytes), 4).ok());
+  EXPECT_TRUE(Ledger::open(memory.bytes().first(bytes)).ok());
+  EXPECT_FALSE(Ledger::open(memory.bytes().first(bytes - 1)).ok());
+  EXPECT_EQ(Ledger::open(memory.bytes().first(sizeof(LedgerHeader) - 1)).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Ledger::open(memory.bytes().subspan(8)).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(Ledger, writes_nothing_behind_its_last_word) {
+  const TestMemory memory(MemoryKind::kHeap, Ledger::bytes(5) + 64);
+  const std::span<std::byte> behind = memory.bytes().subspan(Ledger::bytes(5));
+  std::ranges::fill(memory.bytes(), std::byte{0xa5});
+  ASSERT_TRUE(Ledger::init(memory.bytes().first(Ledger::bytes(5)), 5).ok());
+  EXPECT_TRUE(std::ranges::all_of(behind, [](std::byte byte) { return byte == std::byte{0xa5}; }));
+  const Ledger ledger = Ledger::open(memory.bytes().first(Ledger::bytes(5))).value();
+  for (std::uint32_t block = 0; block < 5; ++block) EXPECT_EQ(ledger.word(block).state, BlockState::kFree);
+  EXPECT_EQ(ledger.budget(), 5U);
 }
 
 }  // namespace

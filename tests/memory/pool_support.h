@@ -1,4 +1,4 @@
-// A ledger with its control page in memory of either kind, and what every ledger test asserts in the end.
+// A ledger in memory of either kind, and what every ledger test asserts in the end.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,31 +12,25 @@ namespace tandem {
 
 class TestLedger final {
  public:
-  TestLedger(MemoryKind kind, std::uint32_t num_blocks)
-      : ledger_(kind, ledger_bytes(num_blocks)),
-        control_memory_(kind, sizeof(ControlPage)),
-        control_(*init_control_page(control_memory_.bytes()).value()) {
-    EXPECT_TRUE(init_ledger(ledger_.bytes(), num_blocks).ok());
+  TestLedger(MemoryKind kind, std::uint32_t num_blocks) : ledger_(kind, Ledger::bytes(num_blocks)) {
+    EXPECT_TRUE(Ledger::init(ledger_.bytes(), num_blocks).ok());
   }
-  std::unique_ptr<LedgerPool> open(LaneId holder = kSchedulerHolder, std::uint32_t decode_reserve = 0) const {
+  std::unique_ptr<KvPool> open(LaneId holder = kSchedulerHolder, std::uint32_t decode_reserve = 0) const {
     return open({.holder = holder, .decode_reserve_blocks = decode_reserve, .prefix_table = {}});
   }
-  std::unique_ptr<LedgerPool> open(const KvPoolOptions& options) const {
-    return create_kv_pool(ledger_.bytes(), control_, options).value();
+  std::unique_ptr<KvPool> open(const KvPoolOptions& options) const {
+    return KvPool::create(ledger_.bytes(), options).value();
   }
   std::span<std::byte> bytes() const { return ledger_.bytes(); }
-  ControlPage& control() const { return control_; }
   KvPoolUsage usage() const { return read_kv_usage(ledger_.bytes()).value(); }
   std::uint32_t budget() const { return Ledger::open(ledger_.bytes()).value().budget(); }
 
  private:
   TestMemory ledger_;
-  TestMemory control_memory_;
-  ControlPage& control_;
 };
 
 // Neither a block nor a unit of budget is lost or doubled: exactly `held` are held, the rest can all be reserved.
-inline void expect_exact(const TestLedger& ledger, LedgerPool& pool, std::uint32_t held) {
+inline void expect_exact(const TestLedger& ledger, KvPool& pool, std::uint32_t held) {
   const KvPoolUsage usage = ledger.usage();
   EXPECT_EQ(usage.held, held);
   EXPECT_EQ(usage.retiring, 0U);

@@ -209,7 +209,7 @@ TEST(PlanOfARequest, scores_no_prompt_token_twice_after_a_preemption) {
 
 // item_bytes() is asked before an item is appended, so it must not say less than what the item then takes.
 TEST(PlanBuilder, knows_the_bytes_of_an_item_before_it_makes_it) {
-  const PlanBuilder builder({4, 8, 16, 1 << 20});
+  const PlanBuilder builder({4, 8, 16, 1 << 20, 1 << 20, 100});
   test::HeapInstance instance(100, 4, 1);
   Sequence sequence;
   sequence.request = with_every_field_set();
@@ -234,7 +234,7 @@ TEST(PlanBuilder, knows_the_bytes_of_an_item_before_it_makes_it) {
 }
 
 TEST(PlanBuilder, counts_blocks_up_and_leaves_room_for_the_frame_of_a_message) {
-  const PlanBuilder builder({4, 8, 16, 1000});
+  const PlanBuilder builder({4, 8, 16, 1000, 1000, 100});
   EXPECT_EQ(builder.blocks_for(0), 0U);
   EXPECT_EQ(builder.blocks_for(1), 1U);
   EXPECT_EQ(builder.blocks_for(4), 1U);

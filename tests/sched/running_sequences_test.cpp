@@ -36,7 +36,7 @@ TEST(RunningSequences, random_use_agrees_with_a_list) {
         sequence.computed = sequence.computed == 4 ? 3 : 4;
       }
       if (!sequence.lease.blocks().empty() && sequence.lease.blocks().size() < 20) {
-        ASSERT_TRUE(sequence.lease.grow(1, Phase::kDecode).ok());
+        ASSERT_TRUE(instance.pool->grow(sequence.lease, 1, Phase::kDecode).ok());
       }
       running.update(sequence);
     }

@@ -40,10 +40,12 @@ class TurnRig : public HeapInstance {
     scheduling.num_units = options.num_units;
     scheduling.max_running_sequences = options.max_running;
     scheduling.max_queued_sequences = 100'000;
-    scheduling.plan = {kBlockTokens, options.chunk_tokens, options.max_running, options.ring_bytes};
+    scheduling.plan = {kBlockTokens,       options.chunk_tokens,  options.max_running,
+                       options.ring_bytes, std::size_t{1} << 20U, kFakeVocab};
     scheduling.look_ahead_steps = options.look_ahead_steps;
     scheduling.prefix_identity = options.prefix_identity;
-    scheduler = std::make_unique<Scheduler>(scheduling, *pool, *control, collector, metrics, [](LaneId) {});
+    scheduler =
+        std::make_unique<Scheduler>(scheduling, *pool, *control, collector, metrics, [](LaneId, std::uint64_t) {});
     for (std::uint32_t id = 0; id < lanes.size(); ++id) raise(id);
     scheduler->turn();
   }
@@ -91,7 +93,7 @@ class TurnRig : public HeapInstance {
     scheduler->lane_down(LaneId{id}, epochs_[id]);
   }
   void raise(std::uint32_t id) {
-    manual_[id].push_back(std::make_unique<ManualLane>(kv, *control, LaneId{id}));
+    manual_[id].push_back(std::make_unique<ManualLane>(kv));
     up_[id] = true;
     scheduler->lane_up(LaneId{id}, manual_[id].back()->port(), ++epochs_[id]);
   }

@@ -66,7 +66,7 @@ class FakeLane {
       if (std::ranges::any_of(plan.items, [](const PlanItem& item) { return item.unknown_tokens > 0; })) ++steps_ahead_;
       largest_step_ = std::max<std::uint32_t>(largest_step_, static_cast<std::uint32_t>(plan.tokens.size()));
       if (steps_ >= dies_in_step_) break;
-      control_.lanes[lane_.value].completed_step.store(plan.step, std::memory_order_release);
+      control_.lanes[lane_.value].heartbeat.fetch_add(1, std::memory_order_relaxed);
       if (!port->send(result).ok()) break;
     }
     dead_ = true;

@@ -24,13 +24,13 @@ class HeapInstance {
  public:
   HeapInstance(std::uint32_t num_blocks, std::uint32_t block_tokens, std::uint32_t num_lanes)
       : control_memory_((sizeof(ControlPage) + 63) / 64),
-        ledger_memory_((ledger_bytes(num_blocks) + 63) / 64),
+        ledger_memory_((Ledger::bytes(num_blocks) + 63) / 64),
         names_(num_blocks),
         kv(num_blocks, block_tokens),
         lanes(num_lanes) {
     control = *init_control_page(span(control_memory_));
-    EXPECT_TRUE(init_ledger(span(ledger_memory_), num_blocks).ok());
-    pool = *create_kv_pool(span(ledger_memory_), *control, {kSchedulerHolder, 1, names_});
+    EXPECT_TRUE(Ledger::init(span(ledger_memory_), num_blocks).ok());
+    pool = *KvPool::create(span(ledger_memory_), {kSchedulerHolder, 1, names_});
   }
 
   // The lane's next life, which serves once the scheduler has its port. The memory of the one before stays, since the
@@ -48,7 +48,7 @@ class HeapInstance {
   FakeKv kv;
   MetricRegistry metrics;
   ControlPage* control = nullptr;
-  std::unique_ptr<LedgerPool> pool;
+  std::unique_ptr<KvPool> pool;
   std::vector<std::unique_ptr<FakeLane>> lanes;
 
  private:

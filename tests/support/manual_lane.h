@@ -11,7 +11,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "ipc/control_page.h"
 #include "support/fake_kv.h"
 #include "support/fake_steps.h"
 #include "tandem/transport.h"
@@ -20,7 +19,7 @@ namespace tandem::test {
 
 class ManualLane {
  public:
-  ManualLane(FakeKv& kv, ControlPage& control, LaneId lane) : control_(control), lane_(lane), steps_(kv) {}
+  explicit ManualLane(FakeKv& kv) : steps_(kv) {}
 
   // The scheduler's end; this lane outlives it.
   std::unique_ptr<LanePort> port() { return std::make_unique<Port>(*this); }
@@ -36,7 +35,6 @@ class ManualLane {
   void answer() {
     Result& result = results_.emplace_back();
     steps_.run(plans_.front(), result);
-    control_.lanes[lane_.value].completed_step.store(plans_.front().step);
     plans_.pop_front();
   }
 
@@ -60,8 +58,6 @@ class ManualLane {
     ManualLane& lane_;
   };
 
-  ControlPage& control_;
-  LaneId lane_;
   FakeSteps steps_;
   std::deque<Plan> plans_;
   std::vector<Plan> sent_;

@@ -17,18 +17,26 @@ def ledger(holders, blocks, turns, mortals, deaths):
     return {"NUM_HOLDERS": holders, "NUM_BLOCKS": blocks, "TURNS": turns, "NUM_MORTALS": mortals, "MAX_DEATHS": deaths}
 
 
+def retire(blocks, sequences, steps):
+    return {"NUM_BLOCKS": blocks, "NUM_SEQUENCES": sequences, "MAX_STEPS": steps}
+
+
 # Chosen so that each ends in seconds; together: a third holder, several lives, dying twice, a refused reservation
 # followed by one that is not.
 HOLDS = [
     ("ledger", ledger(2, 2, 1, 2, 1)),
     ("ledger", ledger(2, 1, 2, 2, 1)),
     ("ledger", ledger(3, 1, 1, 1, 1)),
-    ("retire", {}),
+    ("retire", retire(1, 3, 3)),
+    ("retire", retire(2, 3, 2)),
+    ("team", {"NUM_HELPERS": 1, "RUNS": 3}),
+    ("team", {"NUM_HELPERS": 2, "RUNS": 3}),
 ]
 HOLDS_FULL = [
     ("ledger", ledger(2, 2, 1, 2, 2)),
     ("ledger", ledger(3, 2, 1, 1, 0)),
     ("ledger", ledger(2, 2, 2, 1, 1)),
+    ("retire", retire(1, 4, 3)),
 ]
 FAILS = [
     *(
@@ -45,7 +53,20 @@ FAILS = [
             "FORGET_UNCLAIMED",
         )
     ),
-    *(("retire", {mistake: 1}) for mistake in ("NO_STAMPS", "ISSUE_LATE", "COMPLETE_EARLY", "NO_REAP")),
+    *(
+        ("retire", retire(1, 3, 3) | {mistake: 1})
+        for mistake in (
+            "NO_MARKS",
+            "ISSUE_LATE",
+            "OLD_LAST_USE",
+            "LAST_READER_ONLY",
+            "ANSWER_EARLY",
+            "NO_REAP",
+            "BELIEVE_WORKERS",
+        )
+    ),
+    *(("team", {mistake: 1}) for mistake in ("CLEARING_WAKE", "NO_SECOND_LOOK", "WAKE_BEFORE_POST")),
+    ("team", {"NUM_HELPERS": 2, "CLEARING_WAKE": 1}),
 ]
 
 
