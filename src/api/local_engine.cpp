@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <random>
+#include <string_view>
 #include <thread>
 
 #include "api/placement.h"
@@ -98,7 +100,6 @@ absl::Status LocalEngine::check(const Request& request, const std::vector<TokenI
 SequenceRequest LocalEngine::sequence_request(const Request& request, const std::vector<TokenId>& prompt) const {
   const SamplingParams& sampling = request.sampling;
   SequenceRequest sequence;
-  sequence.prompt = prompt;
   sequence.sampling.temperature = sampling.temperature;
   sequence.sampling.top_p = sampling.top_p;
   sequence.sampling.top_k = sampling.top_k;
@@ -123,8 +124,9 @@ SequenceRequest LocalEngine::sequence_request(const Request& request, const std:
   sequence.priority = request.priority;
   sequence.ttft_ms = request.slo.ttft_ms ? request.slo.ttft_ms : options_.default_ttft_ms;
   sequence.arrival_us = steady_now_us();
-  sequence.use_prefix_cache = request.use_prefix_cache && !request.score_prompt;  // scores need every row computed
-  sequence.cache_salt = request.cache_salt;
+  const bool shares_prefix = request.use_prefix_cache && !request.score_prompt;  // scores need every row computed
+  sequence.prompt = scheduler_.prepare(
+      prompt, sequence.sampling, shares_prefix ? std::optional<std::string_view>(request.cache_salt) : std::nullopt);
   return sequence;
 }
 

@@ -28,7 +28,7 @@ class Replacement : public ::testing::TestWithParam<Placement> {
   void submit(std::uint64_t count, std::uint32_t max_tokens) {
     for (std::uint64_t id = 1; id <= count; ++id) {
       requests.push_back(Rig::request(id, 10 + 3 * id, max_tokens));
-      ASSERT_TRUE(rig.scheduler->submit({requests.back()}).ok());
+      ASSERT_TRUE(rig.submit({requests.back()}).ok());
     }
   }
   // Nothing was lost and nothing happened twice.
