@@ -200,12 +200,12 @@ absl::Status Instance::start_processes(ServerConfig config, const std::string& a
   };
   hosting.owner_address = address;
   hosting.owner_up =
-      metrics_.gauge("tandem:owner_up", "0 while the memory owner is stopped and no worker can be replaced, else 1");
+      metrics_.gauge("tandem_owner_up", "0 while the memory owner is stopped and no worker can be replaced, else 1");
   host_ = std::make_unique<OwnerHost>(std::move(hosting), std::move(owner_process), std::move(memory.owner));
   SupervisorOptions supervision;
   supervision.num_lanes = config.placement == Placement::kSemi ? 2 : 1;
   for (const char* const lane : {"prefill", "decode"}) {
-    supervision.lane_up.push_back(metrics_.gauge("tandem:lane_up", "1 while a worker serves the lane, else 0",
+    supervision.lane_up.push_back(metrics_.gauge("tandem_lane_up", "1 while a worker serves the lane, else 0",
                                                  {{"lane", supervision.num_lanes == 1 ? "fused" : lane}}));
     if (supervision.lane_up.size() == supervision.num_lanes) break;
   }
@@ -224,8 +224,12 @@ absl::Status Instance::start_processes(ServerConfig config, const std::string& a
   scheduling.max_running_sequences = config.max_running_sequences;
   scheduling.max_queued_sequences = config.max_queued_requests;
   scheduling.look_ahead_steps = config.look_ahead_steps;
-  scheduling.plan = {block_tokens, config.prefill_chunk_tokens, config.max_running_sequences,
-                     ChannelSizes{}.plan_ring_bytes};
+  scheduling.plan = {block_tokens,
+                     config.prefill_chunk_tokens,
+                     config.max_running_sequences,
+                     ChannelSizes{}.plan_ring_bytes,
+                     max_result_bytes(ChannelSizes{}),
+                     spec_.vocab_size};
   if (config.prefix_cache) {
     scheduling.prefix_identity =
         fmt::format("{} {} {}", identity_, kv_dtype_word(memory.pool.kv_dtype), backend->info().kernels);

@@ -38,7 +38,8 @@ struct SampleRow {
 };
 
 struct Sampled {
-  TokenId token = -1;  // the chosen one; for a scored row the row's argmax
+  // The chosen one; for a scored row the row's argmax. -1: every logit is NaN or -infinity, there is nothing to choose.
+  TokenId token = -1;
   float logprob = 0.0F;  // of the chosen or target token, when asked for
   std::int32_t num_top = 0;
   TokenLogprob top[kMaxTopLogprobs];  // descending

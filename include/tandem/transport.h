@@ -56,8 +56,17 @@ struct Plan {
   void clear();
 };
 
+// What became of one item. A failed item ends its own request; the others of the step are valid.
+enum class ItemStatus : std::uint32_t {
+  kOk,
+  kRefused,   // the item names what does not exist: a token, a block, tokens of an earlier step
+  kNumeric,   // the model gave no number to sample from
+  kTooLarge,  // the answer, with its scores and logits, fits no message
+};
+
 struct ResultItem {
   SequenceId sequence;
+  ItemStatus status = ItemStatus::kOk;
   std::uint32_t has_token = 0;
   Sampled sampled;
   Run scores;  // one per target

@@ -91,6 +91,8 @@ class RowSampler final {
     const bool scored = row_.target >= 0;
     if (scored) {
       out.token = best.token;
+    } else if (best.logprob == -kInfinity) {
+      out.token = -1;  // no logit is a number: there is nothing to sample from
     } else if (unchanged()) {
       out.token = choose(best);
     } else {

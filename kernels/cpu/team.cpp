@@ -40,9 +40,11 @@ void futex_wake(std::atomic<std::uint32_t>& word) {
   ::syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
 }
 
-// Waits until done(word's value), first spinning, then sleeping. `asleep` tells the other side to wake: it changes
-// the word and then takes `asleep`, here `asleep` is set and then the word read, all sequentially consistent, so
-// one of the two sees the other. A wake-up that came too late spins again: more is about to happen.
+// Waits until done(word's value), first spinning, then sleeping on the word. The other side changes the word and then
+// reads `asleep`; here `asleep` is set and then the word is read. All four are sequentially consistent, so one side
+// sees the other. The waiter alone writes `asleep`: if the waking side cleared it, a waker that is late could clear the
+// flag of the next sleep, and the wake-up after it would be left out (tests/memory/spin/team.pml checks every
+// interleaving). A wake-up that comes too late only makes the waiter spin again.
 template <class Done>
 std::uint32_t await(std::atomic<std::uint32_t>& word, std::atomic<std::uint32_t>& asleep, Done done) {
   std::uint32_t value = word.load(std::memory_order_acquire);
@@ -68,10 +70,7 @@ std::uint32_t await(std::atomic<std::uint32_t>& word, std::atomic<std::uint32_t>
 }
 
 void wake(std::atomic<std::uint32_t>& word, std::atomic<std::uint32_t>& asleep) {
-  // The plain read first: a sleeper is rare, and the exchange would take the line from a spinning one.
-  if (asleep.load(std::memory_order_seq_cst) != 0 && asleep.exchange(0, std::memory_order_seq_cst) != 0) {
-    futex_wake(word);
-  }
+  if (asleep.load(std::memory_order_seq_cst) != 0) futex_wake(word);
 }
 
 bool is_posted(std::uint32_t ticket) { return ticket % 2 == 1; }

@@ -35,7 +35,8 @@ LocalEngine::LocalEngine(LocalEngineOptions options, const Tokenizer& tokenizer,
       chat_template_(chat_template),
       scheduler_(scheduler),
       output_(output),
-      metrics_(metrics) {}
+      metrics_(metrics),
+      counters_(metrics) {}
 
 absl::StatusOr<std::vector<TokenId>> LocalEngine::tokenize(const Prompt& prompt) const {
   if (const auto* text = std::get_if<std::string>(&prompt)) return tokenizer_.encode_prompt(*text);
@@ -128,6 +129,12 @@ SequenceRequest LocalEngine::sequence_request(const Request& request, const std:
 }
 
 absl::StatusOr<RequestId> LocalEngine::submit(Request request, EventSink sink) {
+  absl::StatusOr<RequestId> id = try_submit(std::move(request), std::move(sink));
+  (id.ok() ? counters_.accepted : counters_.refused).add();
+  return id;
+}
+
+absl::StatusOr<RequestId> LocalEngine::try_submit(Request request, EventSink sink) {
   if (std::string trouble = options_.trouble(); !trouble.empty()) return absl::UnavailableError(trouble);
   if (draining_.load()) return absl::UnavailableError("the server is shutting down");
   TANDEM_ASSIGN(std::vector<TokenId> prompt, tokenize(request.prompt));

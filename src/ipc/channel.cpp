@@ -172,6 +172,11 @@ class RingWorkerPort final : public WorkerPort {
 
 }  // namespace
 
+std::size_t max_result_bytes(const ChannelSizes& sizes) {
+  constexpr std::size_t kHead = 1024;  // counts, and an error's text
+  return sizes.result_ring_bytes - kHead;
+}
+
 std::size_t channel_bytes(const ChannelSizes& sizes) {
   return sizeof(ChannelHeader) + ring_bytes(sizes.plan_ring_bytes) + ring_bytes(sizes.result_ring_bytes);
 }

@@ -24,6 +24,8 @@ struct ChannelSizes {
 };
 
 std::size_t channel_bytes(const ChannelSizes& sizes = {});
+// The items, scores and logits of one result have room in so many bytes, beside the message's head.
+std::size_t max_result_bytes(const ChannelSizes& sizes = {});
 
 // Makes an empty, open channel in `memory` (64-byte aligned). Before a lane's worker is replaced the channel is
 // initialised anew, with no port of its former life in use.

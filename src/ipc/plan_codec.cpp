@@ -97,6 +97,7 @@ absl::Status decode_result(RingReader& reader, Result& result) {
     const ResultItem& item = result.items[i];
     if (!inside(item.scores, result.scores.size())) return bad_item("result", i, "scores outside their list");
     if (!inside(item.logits, result.logits.size())) return bad_item("result", i, "logits outside their list");
+    if (item.status > ItemStatus::kTooLarge) return bad_item("result", i, "an unknown status");
     if (item.has_token > 1) return bad_item("result", i, "a flag that is neither 0 nor 1");
     if (!plausible(item.sampled)) return bad_item("result", i, "an impossible number of top logprobs");
   }

@@ -15,9 +15,16 @@ namespace tandem {
 
 // A plan that was sent and whose result is not read yet.
 struct LaneStep {
+  // What was asked; the answer is checked against it.
   struct Item {
     Sequence* sequence = nullptr;  // null: it has ended meanwhile
     std::uint32_t num_tokens = 0;
+    bool void_answer = false;  // an earlier step of the sequence failed: this one's answer is not used
+    SequenceId id;
+    std::uint32_t num_scores = 0;
+    bool wants_token = false;
+    bool wants_logits = false;
+    std::int32_t most_alternatives = 0;  // of the token and of each score
   };
   std::uint64_t number = 0;
   std::vector<Item> items;
@@ -26,11 +33,13 @@ struct LaneStep {
   bool continues_decode =
       false;  // some sequence also decoded in the step before: the lane's waiting time then counts as a stall
   std::int64_t sent_us = 0;
-  std::size_t bytes = 0;  // of the plan's message
+  std::size_t bytes = 0;         // of the plan's message
+  std::size_t answer_bytes = 0;  // of the result's, at most
 };
 
 struct LaneState {
   std::unique_ptr<LanePort> port;  // null: down
+  bool suspects_last = false;      // its last plan was of suspects
   std::uint64_t epoch = 0;         // whose port it is, or was
   std::optional<LaneUpMessage> next;  // takes over between two steps
   std::list<LaneStep> in_flight;   // oldest first; empty: idle

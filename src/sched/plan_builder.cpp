@@ -26,6 +26,22 @@ std::size_t PlanBuilder::item_bytes(const Sequence& sequence, std::uint32_t num_
          sequence.counts.size() * sizeof(TokenCount) + request.stop_tokens.size() * sizeof(TokenId);
 }
 
+std::size_t PlanBuilder::answer_bytes(const PlanItem& item) const {
+  const std::size_t logits = item.wants_logits != 0 ? static_cast<std::size_t>(limits_.vocab_size) : 0;
+  return sizeof(ResultItem) + item.targets.count * sizeof(Sampled) + logits * sizeof(float);
+}
+
+std::uint32_t PlanBuilder::answerable(const Sequence& sequence, std::uint32_t num_tokens,
+                                      std::size_t used_bytes) const {
+  const SequenceRequest& request = sequence.request;
+  std::size_t fixed = used_bytes + sizeof(ResultItem);
+  if (request.wants_logits) fixed += static_cast<std::size_t>(limits_.vocab_size) * sizeof(float);
+  if (fixed > limits_.result_bytes) return 0;
+  if (!request.score_prompt) return num_tokens;
+  return static_cast<std::uint32_t>(
+      std::min<std::size_t>(num_tokens, (limits_.result_bytes - fixed) / sizeof(Sampled)));
+}
+
 // The position, and the blocks up to the end of the step.
 PlanItem& PlanBuilder::add_item(Plan& plan, const Sequence& sequence, std::uint32_t num_tokens) const {
   PlanItem& item = plan.items.emplace_back();

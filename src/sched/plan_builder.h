@@ -14,6 +14,8 @@ struct PlanLimits {
   std::uint32_t prefill_chunk_tokens = 256;  // prompt tokens of one step, over all its sequences
   std::uint32_t max_decode_items = 64;
   std::size_t ring_bytes = std::size_t{1} << 20;  // where plans lie until the lane takes them
+  std::size_t result_bytes = std::size_t{1} << 20;  // for the answers of one step
+  TokenId vocab_size = 0;  // bounds the ids that a lane may answer with, and gives the size of logits
 };
 
 class PlanBuilder final {
@@ -26,6 +28,10 @@ class PlanBuilder final {
   }
   // What the next `num_tokens` tokens of the sequence add to a plan's message, at most.
   std::size_t item_bytes(const Sequence& sequence, std::uint32_t num_tokens) const;
+  // What a plan's item makes of the result's message.
+  std::size_t answer_bytes(const PlanItem& item) const;
+  // So many of the sequence's next `num_tokens` tokens can be in a step whose result has `used_bytes` already; 0: none.
+  std::uint32_t answerable(const Sequence& sequence, std::uint32_t num_tokens, std::size_t used_bytes) const;
   // Whether a message of so many bytes fits the ring.
   bool fits(std::size_t bytes) const { return bytes + kFrameBytes <= limits_.ring_bytes; }
   // Appends the next `num_tokens` tokens of the sequence; its lease covers them.

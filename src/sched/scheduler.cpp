@@ -11,18 +11,20 @@
 #include "ipc/token_counts.h"
 #include "memory/prefix_key.h"
 #include "sched/prefix_reuse.h"
+#include "sched/result_check.h"
 #include "sched/server_counters.h"
 
 namespace tandem {
 namespace {
 
-// A sequence one step of which has cost this many workers their life is ended: it may be what kills them.
-constexpr std::uint32_t kMaxLaneLosses = 3;
 constexpr std::chrono::milliseconds kIdleWait{100};
-// A lane beats with every layer of a step. One that has not for this long hangs and is replaced. Time counts up to
-// so much between two looks: when all processes were paused, as a frozen container is, nobody was silent.
-constexpr std::int64_t kHeartbeatTimeoutUs = 8'000'000;
+// A lane beats with every layer of a step. Between two polls the silence grows by this much at most: when all processes
+// were paused, as in a frozen container, no lane was silent.
 constexpr std::int64_t kLongestPollUs = 200'000;
+// A turn that was asked for and found nothing to do. So many in a row, and the next waits: a worker that rings without
+// end costs little.
+constexpr std::uint32_t kMaxIdleTurns = 256;
+constexpr std::chrono::milliseconds kIdlePause{1};
 
 bool wants_counts(const SampleRow& sampling) {
   return sampling.repetition_penalty != 1.0F || sampling.presence_penalty != 0.0F || sampling.frequency_penalty != 0.0F;
@@ -114,7 +116,7 @@ SchedulerLoad Scheduler::load() const {
 }
 
 void Scheduler::run() {
-  for (;;) {
+  for (std::uint32_t idle_turns = 0;;) {
     const std::uint32_t seen = control_.scheduler.seen();
     bool progress = drain_inbox();
     {
@@ -125,8 +127,10 @@ void Scheduler::run() {
     progress |= send_plans();
     if (progress) {
       publish_load();
+      idle_turns = 0;
     } else {
-      control_.scheduler.wait(seen, kIdleWait);
+      if (++idle_turns > kMaxIdleTurns) std::this_thread::sleep_for(kIdlePause);
+      if (!control_.scheduler.wait(seen, kIdleWait)) idle_turns = 0;
     }
   }
   drain_inbox();  // what was submitted before the stop has its answer too
@@ -192,7 +196,8 @@ bool Scheduler::poll_lanes() {
 // True when the result of the lane's oldest step was there.
 absl::StatusOr<bool> Scheduler::read_result(LaneId id, LaneState& lane) {
   TANDEM_ASSIGN(const bool polled, lane.port->poll(lane.result));
-  if (!polled || lane.result.step != lane.in_flight.front().number) return false;
+  if (!polled) return false;
+  TANDEM_TRY(check_result(lane.in_flight.front(), lane.result, options_.plan.vocab_size));
   pool_.steps().complete(id, lane.in_flight.front().number);
   note_completed(id);
   apply(lane);
@@ -211,7 +216,7 @@ bool Scheduler::hangs(std::uint32_t id, LaneState& lane) const {
   const bool beats = heartbeat != std::exchange(lane.heartbeat, heartbeat);
   lane.heartbeat_silent_us =
       beats ? 0 : lane.heartbeat_silent_us + std::min(now_us - heartbeat_read_us, kLongestPollUs);
-  return lane.heartbeat_silent_us > kHeartbeatTimeoutUs;
+  return lane.heartbeat_silent_us > options_.heartbeat_timeout_us;
 }
 
 void Scheduler::apply(LaneState& lane) {
@@ -223,24 +228,58 @@ void Scheduler::apply(LaneState& lane) {
   metrics_.step_seconds[step.decodes ? 1 : 0].observe(static_cast<double>(now_us - began_us) * 1e-6);
   if (step.continues_decode) metrics_.decode_wait_seconds.add(static_cast<double>(lane.result.waited_us) * 1e-6);
 
-  const bool whole = lane.result.error.empty() && lane.result.items.size() == step.items.size();
-  for (std::size_t index = 0; index < step.items.size(); ++index) {
-    const LaneStep::Item& item = step.items[index];
-    if (item.sequence == nullptr) continue;
-    if (--item.sequence->steps_in_flight == 0) item.sequence->lane.reset();
-    if (whole) {
-      apply_item(*item.sequence, item.num_tokens, lane.result, lane.result.items[index]);
+  LaneStep& applied = lane.spare.back();
+  for (const LaneStep::Item& item : applied.items) {
+    if (item.sequence != nullptr && --item.sequence->steps_in_flight == 0) item.sequence->lane.reset();
+  }
+  if (!lane.result.error.empty()) return fail_step(applied, lane.result.error);
+  for (std::size_t index = 0; index < applied.items.size(); ++index) {
+    const LaneStep::Item& item = applied.items[index];
+    const ResultItem& answer = lane.result.items[index];
+    if (item.sequence == nullptr || item.void_answer) continue;
+    if (answer.status == ItemStatus::kOk) {
+      apply_item(*item.sequence, item.num_tokens, lane.result, answer);
     } else {
-      finish(*item.sequence, FinishReason::kCancelled,
-             absl::InternalError(fmt::format("the step failed: {}", lane.result.error)));
+      fail_item(*item.sequence, answer.status);
     }
   }
 }
 
+// The step failed as a whole and its lane goes on. Whose fault it was shows when its sequences run apart.
+void Scheduler::fail_step(LaneStep& step, const std::string& error) {
+  std::vector<Sequence*> sequences;
+  for (const LaneStep::Item& item : step.items) {
+    if (item.sequence != nullptr && !item.void_answer) sequences.push_back(item.sequence);
+  }
+  if (sequences.empty()) return;
+  TANDEM_LOG(kWarning, "a step of {} sequences failed: {}", sequences.size(), error);
+  // What was sent ahead of them goes on from tokens that do not exist.
+  for (const Sequence* sequence : sequences) {
+    if (!sequence->lane) continue;
+    for (LaneStep& later : lanes_[sequence->lane->value].in_flight) {
+      const auto item = std::ranges::find(later.items, sequence, &LaneStep::Item::sequence);
+      if (item != later.items.end()) item->void_answer = true;
+    }
+  }
+  if (Sequence* guilty = suspects_.failed(sequences)) {
+    finish(*guilty, FinishReason::kCancelled, absl::InternalError(fmt::format("the step failed: {}", error)));
+  }
+}
+
+void Scheduler::fail_item(Sequence& sequence, ItemStatus status) {
+  const char* const what =
+      status == ItemStatus::kNumeric
+          ? "the model's output for this request is not a number; the weights or a kernel are wrong"
+      : status == ItemStatus::kTooLarge
+          ? "the scores and logits of this request do not fit one answer of a worker; ask for fewer"
+          : "the worker refused this request's step";
+  finish(sequence, FinishReason::kCancelled, absl::InternalError(what));
+}
+
 void Scheduler::apply_item(Sequence& sequence, std::uint32_t num_tokens, const Result& result, const ResultItem& item) {
-  if (sequence.generated() == 0) metrics_.prompt_tokens.add(num_tokens);
+  if (sequence.generated() == 0) metrics_.prefill_tokens.add(num_tokens);
   sequence.computed += num_tokens;
-  sequence.lane_losses = 0;
+  suspects_.clear(sequence);
   publish_blocks(sequence, pool_, options_.plan.block_tokens);
   if (item.scores.count > 0 || item.logits.count > 0) {
     sequence.scored += item.scores.count;
@@ -254,7 +293,7 @@ void Scheduler::accept_token(Sequence& sequence, const Sampled& sampled) {
   const SequenceRequest& request = sequence.request;
   sequence.tokens.push_back(sampled.token);
   if (wants_counts(request.sampling)) count_token(sequence.counts, 0, sampled.token, 1);
-  metrics_.generated_tokens.add();
+  metrics_.sampled_tokens.add();
   listener_.on_token(request.id, sampled);
   if (std::ranges::find(request.stop_tokens, sampled.token) != request.stop_tokens.end()) {
     finish(sequence, FinishReason::kStop, absl::OkStatus());
@@ -282,19 +321,28 @@ void Scheduler::handle_lane_down(LaneId id, std::uint64_t epoch) {
   }
   lane.port.reset();
   metrics_.lane_losses.add();
+  // The oldest step is the one that it ran.
+  std::vector<Sequence*> lost;
+  if (!lane.in_flight.empty()) {
+    for (const LaneStep::Item& item : lane.in_flight.front().items) {
+      if (item.sequence != nullptr && !item.void_answer) lost.push_back(item.sequence);
+    }
+  }
   // Nothing of that process reads or writes any more: blocks that wait for its last steps may be reused.
   pool_.steps().complete_all(id);
   note_completed(id);
   lane.spare.splice(lane.spare.end(), lane.in_flight);
-  for (Sequence* sequence : std::vector(running_)) {
+  // The steps are run again, by any lane: what was written of them is written once more.
+  for (Sequence* sequence : running_) {
     if (sequence->lane != id) continue;
     sequence->lane.reset();
     sequence->steps_in_flight = 0;
-    if (++sequence->lane_losses >= kMaxLaneLosses) {
-      finish(*sequence, FinishReason::kCancelled,
-             absl::InternalError(fmt::format("{} workers in a row ended while running this request", kMaxLaneLosses)));
-    }
-    // Otherwise its steps are run again, by any lane: what was written of them is written once more.
+  }
+  if (lost.empty()) return;
+  if (Sequence* guilty = suspects_.lost(lost)) {
+    finish(*guilty, FinishReason::kCancelled,
+           absl::InternalError(
+               fmt::format("{} workers in a row ended while running this request alone", Suspects::kMaxLoneLosses)));
   }
 }
 
@@ -314,6 +362,7 @@ void Scheduler::finish(Sequence& sequence, FinishReason reason, const absl::Stat
   // Not the list's size: what is still in the inbox counts too.
   if (std::erase(waiting_, &sequence) > 0) queued_.fetch_sub(1, std::memory_order_relaxed);
   std::erase(running_, &sequence);
+  suspects_.clear(sequence);
   // Its lane may still read and write its blocks, which are not reused before the newest of its steps is over. Their
   // results have no more use.
   if (sequence.lane) {

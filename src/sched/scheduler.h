@@ -21,6 +21,7 @@
 #include "sched/scheduler_metrics.h"
 #include "sched/scheduler_options.h"
 #include "sched/sequence.h"
+#include "sched/suspects.h"
 #include "tandem/transport.h"
 
 namespace tandem {
@@ -60,11 +61,14 @@ class Scheduler final {
   bool make_plan(LaneId id, LaneState& lane);
   void send_plan(LaneId id, LaneState& lane);
   bool hangs(std::uint32_t id, LaneState& lane) const;
+  void fail_step(LaneStep& step, const std::string& error);
+  void compose(LaneId id, LaneState& lane, const LaneDuty& duty);
   void admit(SequenceRequest request);
   absl::StatusOr<bool> read_result(LaneId id, LaneState& lane);
   void note_completed(LaneId id);
   void apply(LaneState& lane);
   void apply_item(Sequence& sequence, std::uint32_t num_tokens, const Result& result, const ResultItem& item);
+  void fail_item(Sequence& sequence, ItemStatus status);
   void accept_token(Sequence& sequence, const Sampled& sampled);
   void lose_lane(LaneId id, std::string_view why);
   void handle_lane_down(LaneId id, std::uint64_t epoch);
@@ -99,6 +103,8 @@ class Scheduler final {
   std::unordered_map<std::uint64_t, std::unique_ptr<Sequence>> sequences_;
   std::vector<Sequence*> waiting_, candidates_;  // hold no blocks; those looked at for one plan
   std::vector<Sequence*> running_;  // admitted, in order of admission
+  Suspects suspects_;
+  std::uint32_t group_ = 0;  // of the plan that is made (suspects.h)
 
   std::atomic<std::uint16_t> decode_units_;
   std::atomic<std::uint32_t> queued_{0};  // submitted and not yet admitted

@@ -17,6 +17,7 @@ struct SchedulerOptions {
   std::uint32_t max_running_sequences = 64;
   std::uint32_t max_queued_sequences = 512;
   PlanLimits plan;
+  std::int64_t heartbeat_timeout_us = 8'000'000;  // a lane that has not beaten for so long within a step hangs
   std::uint32_t look_ahead_steps = 1;  // decode steps sent before the result of the one before is read
   std::string prefix_identity;  // all that keys and values depend on besides tokens and salt; empty: no prefix cache
 };

@@ -9,6 +9,7 @@
 #include "fmt/core.h"
 #include "ipc/plan_codec.h"
 #include "sched/prefix_reuse.h"
+#include "sched/result_check.h"
 #include "sched/scheduler.h"
 #include "sched/server_counters.h"
 
@@ -73,21 +74,32 @@ bool Scheduler::send_plans() {
 bool Scheduler::make_plan(LaneId id, LaneState& lane) {
   lane.plan.clear();
   lane.planned.items.clear();
+  lane.planned.answer_bytes = 0;
   lane.planned.decodes = lane.planned.prefills = lane.planned.continues_decode = false;
   const PlacementView view = placement_view();
   const LaneDuty duty = lane_duty(view, id);
   if (lane.in_flight.empty()) {
-    if (duty.decode) add_decodes(id, lane);
-    lane.planned.decodes = !lane.planned.items.empty();
-    const std::size_t num_decodes = lane.planned.items.size();
-    if (duty.prefill) add_prefills(id, lane);
-    lane.planned.prefills = lane.planned.items.size() > num_decodes;
-  } else if (lane.in_flight.size() <= options_.look_ahead_steps && duty.decode && !lane.next &&
+    group_ = suspects_.next_group(lane.suspects_last);
+    compose(id, lane, duty);
+    lane.suspects_last = !lane.planned.items.empty() && group_ != 0;
+    if (lane.planned.items.empty() && std::exchange(group_, group_ == 0 ? suspects_.next_group(false) : 0) != group_) {
+      compose(id, lane, duty);  // the one kind had nothing that could run: the other
+      lane.suspects_last = group_ != 0;
+    }
+  } else if (suspects_.empty() && lane.in_flight.size() <= options_.look_ahead_steps && duty.decode && !lane.next &&
              !lane.in_flight.back().prefills && !(duty.prefill && view.prefill_work)) {
     add_decodes_ahead(id, lane);
     lane.planned.decodes = true;
   }
   return !lane.planned.items.empty();
+}
+
+void Scheduler::compose(LaneId id, LaneState& lane, const LaneDuty& duty) {
+  if (duty.decode) add_decodes(id, lane);
+  lane.planned.decodes = !lane.planned.items.empty();
+  const std::size_t num_decodes = lane.planned.items.size();
+  if (duty.prefill) add_prefills(id, lane);
+  lane.planned.prefills = lane.planned.items.size() > num_decodes;
 }
 
 void Scheduler::send_plan(LaneId id, LaneState& lane) {
@@ -111,7 +123,7 @@ void Scheduler::send_plan(LaneId id, LaneState& lane) {
 void Scheduler::add_decodes(LaneId id, LaneState& lane) {
   candidates_.clear();
   for (Sequence* sequence : running_) {
-    if (!sequence->lane && sequence->decoding()) candidates_.push_back(sequence);
+    if (!sequence->lane && sequence->decoding() && sequence->suspect_group == group_) candidates_.push_back(sequence);
   }
   // The most urgent first: what is in the plan keeps its blocks, so the last ones are those that can lose them.
   std::ranges::sort(candidates_, decodes_before);
@@ -151,12 +163,17 @@ void Scheduler::add_prefills(LaneId id, LaneState& lane) {
   std::uint32_t budget = options_.plan.prefill_chunk_tokens;
   candidates_.clear();
   for (Sequence* sequence : running_) {
-    if (!sequence->lane && !sequence->decoding()) candidates_.push_back(sequence);
+    if (!sequence->lane && !sequence->decoding() && sequence->suspect_group == group_) candidates_.push_back(sequence);
   }
-  candidates_.insert(candidates_.end(), waiting_.begin(), waiting_.end());
+  for (Sequence* sequence : waiting_) {
+    if (sequence->suspect_group == group_) candidates_.push_back(sequence);
+  }
   std::ranges::sort(candidates_, sequence_more_urgent);
   for (Sequence* sequence : candidates_) {
     if (budget == 0 || !has_room(lane.plan, *sequence, budget)) break;
+    // Scores and logits that no longer fit this step's result come with the next.
+    const std::uint32_t answerable = builder_.answerable(*sequence, budget, lane.planned.answer_bytes);
+    if (answerable == 0) continue;
     const bool waits = sequence->lease.blocks().empty();
     if (waits) {
       if (running_.size() >= options_.max_running_sequences) continue;
@@ -166,7 +183,7 @@ void Scheduler::add_prefills(LaneId id, LaneState& lane) {
       // large one.
       if (!admit_to_pool(*sequence, keys)) break;
     }
-    std::uint32_t chunk = std::min(budget, sequence->remaining());
+    std::uint32_t chunk = std::min(answerable, sequence->remaining());
     // A recomputed prompt takes up its scores where they ended.
     if (sequence->computed < sequence->scored) chunk = std::min(chunk, sequence->scored - sequence->computed);
     add_item(id, lane, *sequence, chunk);
@@ -204,7 +221,8 @@ void Scheduler::add_item(LaneId id, LaneState& lane, Sequence& sequence, std::ui
   sequence.lane = id;
   ++sequence.steps_in_flight;
   sequence.step_index = static_cast<std::uint32_t>(lane.planned.items.size());
-  lane.planned.items.push_back({&sequence, num_tokens});
+  lane.planned.answer_bytes += builder_.answer_bytes(lane.plan.items.back());
+  lane.planned.items.push_back(asked_of(lane.plan.items.back(), sequence, num_tokens));
 }
 
 // Makes the lease cover the next `num_tokens` tokens after the computed ones, or changes nothing.

@@ -63,7 +63,8 @@ struct Sequence {
   std::uint32_t steps_in_flight = 0;   // sent, result not read; more than one only while decoding ahead
   std::uint32_t step_index = 0;  // its place in the newest of them
   bool left_out = false;         // the last plan had no room for it: it comes first in the next
-  std::uint32_t lane_losses = 0;  // since its last step that ended well
+  std::uint32_t suspect_group = 0;  // not 0: a step of it was lost; it runs with others of its group only (suspects.h)
+  std::uint32_t lone_losses = 0;  // steps in a row that were lost with nobody else in them
 
   std::uint32_t generated() const { return static_cast<std::uint32_t>(tokens.size() - request.prompt.size()); }
   std::uint32_t remaining() const { return static_cast<std::uint32_t>(tokens.size()) - computed; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/log.h"
 #include "base/status.h"
 #include "fmt/core.h"
 #include "ipc/token_counts.h"
@@ -31,36 +32,44 @@ Lane::Lane(Decoder& decoder, Backend& backend, Stream& stream, KvView kv, std::u
            LaneCounters& counters)
     : decoder_(decoder), backend_(backend), stream_(stream), kv_(kv), num_blocks_(num_blocks), counters_(counters) {}
 
+// What no item can be blamed for: the plan as a whole does not fit the lane.
 absl::Status Lane::check(const Plan& plan) const {
-  const auto max_rows = static_cast<std::size_t>(decoder_.limits().max_rows);
-  const TokenId vocab = decoder_.spec().vocab_size;
-  const auto outside = [vocab](TokenId token) { return token < 0 || token >= vocab; };
-  if (std::ranges::any_of(plan.tokens, outside) || std::ranges::any_of(plan.targets, outside)) {
-    return absl::InvalidArgumentError("a plan names a token outside the vocabulary");
-  }
-  if (std::ranges::any_of(plan.blocks, [this](BlockId block) { return block.value >= num_blocks_; })) {
-    return absl::InvalidArgumentError("a plan names a block outside the pool");
-  }
   std::uint32_t next_token = 0;
   std::size_t num_rows = 0;
   for (const PlanItem& item : plan.items) {
-    const std::uint32_t item_rows = rows_of(item);
-    const std::uint64_t end = std::uint64_t{item.position} + item_rows;
-    const std::uint64_t capacity =
-        std::uint64_t{item.blocks.count} * static_cast<std::uint32_t>(kv_.layout.block_tokens);
-    if (item_rows == 0 || item.tokens.begin != next_token || item.targets.count > item.tokens.count || end > capacity) {
+    if (item.tokens.begin != next_token || item.targets.count > item.tokens.count) {
       return absl::InvalidArgumentError(
-          fmt::format("plan item of sequence {}: {} tokens at {} do not fit its {} blocks", item.sequence.value,
-                      item_rows, item.position, item.blocks.count));
+          fmt::format("plan item of sequence {}: its tokens are not the plan's next", item.sequence.value));
     }
     next_token += item.tokens.count;
-    num_rows += item_rows;
+    num_rows += rows_of(item);
   }
   if (next_token != plan.tokens.size()) return absl::InvalidArgumentError("a plan has tokens that belong to no item");
+  const auto max_rows = static_cast<std::size_t>(decoder_.limits().max_rows);
   if (num_rows > max_rows) {
     return absl::InvalidArgumentError(fmt::format("a plan of {} rows exceeds the lane's {}", num_rows, max_rows));
   }
-  return tails_.check(plan);
+  return absl::OkStatus();
+}
+
+absl::Status Lane::check_item(const Plan& plan, const PlanItem& item) const {
+  const TokenId vocab = decoder_.spec().vocab_size;
+  const auto outside = [vocab](TokenId token) { return token < 0 || token >= vocab; };
+  if (std::ranges::any_of(run_of(plan.tokens, item.tokens), outside) ||
+      std::ranges::any_of(run_of(plan.targets, item.targets), outside)) {
+    return absl::InvalidArgumentError("a token outside the vocabulary");
+  }
+  const auto no_block = [this](BlockId block) { return block.value >= num_blocks_; };
+  if (std::ranges::any_of(run_of(plan.blocks, item.blocks), no_block)) {
+    return absl::InvalidArgumentError("a block outside the pool");
+  }
+  const std::uint32_t num_rows = rows_of(item);
+  const std::uint64_t capacity = std::uint64_t{item.blocks.count} * static_cast<std::uint32_t>(kv_.layout.block_tokens);
+  if (num_rows == 0 || std::uint64_t{item.position} + num_rows > capacity) {
+    return absl::InvalidArgumentError(
+        fmt::format("{} tokens at {} do not fit its {} blocks", num_rows, item.position, item.blocks.count));
+  }
+  return tails_.check(plan, item);
 }
 
 // One item's rows: its tokens, or the newest one that this lane drew.
@@ -93,10 +102,17 @@ void Lane::build_batch(const Plan& plan, Result& result) {
   counts_.clear();
   logit_rows_.clear();
   logit_uses_.clear();
+  const auto vocab = static_cast<std::uint32_t>(decoder_.spec().vocab_size);
+  std::uint32_t num_logits = 0;
   for (std::uint32_t index = 0; index < plan.items.size(); ++index) {
     const PlanItem& item = plan.items[index];
     ResultItem& answer = result.items.emplace_back();
     answer.sequence = item.sequence;
+    if (const absl::Status status = check_item(plan, item); !status.ok()) {
+      TANDEM_LOG(kError, "plan item of sequence {}: {}", item.sequence.value, message(status));
+      answer.status = ItemStatus::kRefused;
+      continue;
+    }
     if (const SampledTail* tail = tails_.tail_of(item); tail != nullptr && tail->ended) continue;
 
     const auto first_row = static_cast<std::int32_t>(tokens_.size());
@@ -110,8 +126,14 @@ void Lane::build_batch(const Plan& plan, Result& result) {
     if (item.wants_sample != 0) {
       logit_rows_.push_back(static_cast<std::int32_t>(tokens_.size()) - 1);
       logit_uses_.push_back({index, -1, add_counts(plan, item)});
+      if (item.wants_logits != 0) {
+        answer.logits = {num_logits, vocab};
+        num_logits += vocab;
+      }
     }
   }
+  // Once, before any copy into it is queued: a device may fill it late.
+  result.logits.resize(num_logits);
 }
 
 void Lane::sample_slice(const Plan& plan, std::size_t begin, std::size_t count, Result& result) {
@@ -134,10 +156,7 @@ void Lane::sample_slice(const Plan& plan, std::size_t begin, std::size_t count, 
     sampling.bias = run_of(plan.bias, item.bias);
     sampling.counts = run_of(counts_, use.counts);
     if (item.wants_logits != 0) {
-      ResultItem& answer = result.items[use.item];
-      answer.logits = {static_cast<std::uint32_t>(result.logits.size()), static_cast<std::uint32_t>(logits.cols)};
-      result.logits.resize(result.logits.size() + static_cast<std::size_t>(logits.cols));
-      backend_.copy(stream_, reinterpret_cast<std::byte*>(result.logits.data() + answer.logits.begin),
+      backend_.copy(stream_, reinterpret_cast<std::byte*>(result.logits.data() + result.items[use.item].logits.begin),
                     reinterpret_cast<const std::byte*>(logits.f32(static_cast<std::int64_t>(row))),
                     static_cast<std::size_t>(logits.cols) * sizeof(float));
     }
@@ -151,6 +170,8 @@ void Lane::sample_slice(const Plan& plan, std::size_t begin, std::size_t count, 
     const LogitRow use = logit_uses_[begin + row];
     if (use.score >= 0) {
       result.scores[static_cast<std::size_t>(use.score)] = sampled_[row];
+    } else if (sampled_[row].token < 0) {
+      result.items[use.item].status = ItemStatus::kNumeric;
     } else {
       result.items[use.item].has_token = 1;
       result.items[use.item].sampled = sampled_[row];
@@ -188,6 +209,18 @@ void Lane::step(const Plan& plan, Result& result) {
   result.busy_us = microseconds_since(start);
 }
 
+void Lane::drop_large_answers(Result& result) {
+  for (ResultItem& item : result.items) {
+    if (item.scores.count == 0 && item.logits.count == 0) continue;
+    const SequenceId sequence = item.sequence;
+    item = ResultItem();
+    item.sequence = sequence;
+    item.status = ItemStatus::kTooLarge;
+  }
+  result.scores.clear();
+  result.logits.clear();
+}
+
 absl::Status Lane::run(WorkerPort& port, const std::function<bool()>& keep_going) {
   Plan plan;
   Result result;
@@ -202,7 +235,12 @@ absl::Status Lane::run(WorkerPort& port, const std::function<bool()>& keep_going
     step(plan, result);
     result.waited_us = waited_us;
     // The step has synchronized: whoever reads the answer may count on its blocks being no longer read.
-    TANDEM_TRY(port.send(result));
+    absl::Status sent = port.send(result);
+    if (absl::IsInvalidArgument(sent)) {  // larger than the ring: whoever asked for so much is told
+      drop_large_answers(result);
+      sent = port.send(result);
+    }
+    TANDEM_TRY(sent);
     answered = std::chrono::steady_clock::now();
   }
 }

@@ -39,6 +39,8 @@ class Lane final {
 
   void beat() { counters_.heartbeat.fetch_add(1, std::memory_order_relaxed); }
   absl::Status check(const Plan& plan) const;
+  absl::Status check_item(const Plan& plan, const PlanItem& item) const;
+  static void drop_large_answers(Result& result);
   void build_batch(const Plan& plan, Result& result);
   void add_rows(const Plan& plan, const PlanItem& item);
   Run add_counts(const Plan& plan, const PlanItem& item);

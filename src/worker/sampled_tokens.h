@@ -1,4 +1,4 @@
-// What a lane remembers of its last step: the tokens it drew, for a plan that was sent before they were known. The
+// What a lane remembers of its last step: the tokens it sampled, for a plan that was sent before they were known. The
 // scheduler can do without all of it: when a worker dies, it plans the steps anew with the tokens it has read.
 // Owned by the lane.
 #pragma once
@@ -26,10 +26,9 @@ struct SampledTail {
 
 class SampledTokens final {
  public:
-  // InvalidArgument when an item of the plan was sent ahead and does not follow the item of the last step that it
-  // names.
-  absl::Status check(const Plan& plan) const;
-  // The tokens that the item's plan lacks; null for an item that lacks none. The plan has passed check().
+  // InvalidArgument when the item was sent ahead and does not follow the item of the last step that it names.
+  absl::Status check(const Plan& plan, const PlanItem& item) const;
+  // The tokens that the item's plan lacks; null for an item that lacks none. The item has passed check().
   const SampledTail* tail_of(const PlanItem& item) const;
   // The step is over. Of one that failed nothing goes on.
   void record(const Plan& plan, const Result& result);

@@ -66,6 +66,7 @@ class LocalEngineTest : public ::testing::Test {
     options.placement = Placement::kFused;
     options.max_queued_sequences = 20;
     options.plan = {4, 16, 8};
+    options.plan.vocab_size = test::kFakeVocab;
     scheduler_ = std::make_unique<Scheduler>(options, *instance_.pool, *instance_.control, output_, instance_.metrics,
                                              [](LaneId, std::uint64_t) {});
     output_.start([this](SequenceId id) { scheduler_->cancel(id); });
@@ -130,12 +131,12 @@ TEST_F(LocalEngineTest, no_tokens_asked_for_gives_the_prompts_scores_and_no_text
 TEST_F(LocalEngineTest, last_logits_come_with_and_without_the_scores) {
   for (const bool scored : {false, true}) {
     Record record;
-    Request asking = request(std::string(40, 'x'), 2);  // three chunks
+    Request asking = request(std::string(40, 'w'), 2);  // three chunks
     asking.score_prompt = scored;
     asking.return_last_logits = true;
     ASSERT_TRUE(engine_->submit(asking, record.sink()).ok());
     ASSERT_TRUE(record.wait_done());
-    EXPECT_EQ(record.last_logits.size(), 1U);
+    EXPECT_EQ(record.last_logits.size(), static_cast<std::size_t>(test::kFakeVocab));
     EXPECT_EQ(record.num_scores, scored ? 39U : 0U);
   }
 }

@@ -103,14 +103,14 @@ TEST(Greedy, treats_nan_as_minus_infinity) {
   EXPECT_EQ(sampled.num_top, 1);
 }
 
-TEST(Greedy, takes_the_first_token_when_none_is_possible) {
+TEST(Greedy, chooses_no_token_when_no_logit_is_a_number) {
   for (const float nothing : {-kInfinity, kNan}) {
     for (const float temperature : {0.0F, 1.0F}) {
       SampleRow row;
       row.temperature = temperature;
       row.wants_logprob = true;
       const Sampled sampled = sample_one(Floats(100, nothing), row);
-      EXPECT_EQ(sampled.token, 0);
+      EXPECT_EQ(sampled.token, -1);
       EXPECT_EQ(sampled.logprob, -kInfinity);
     }
   }

@@ -3,10 +3,14 @@
 #include <sched.h>
 #include <time.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <future>
 #include <thread>
 #include <vector>
 
@@ -208,6 +212,59 @@ TEST(Team, two_teams_on_the_same_cores_make_progress) {
   second.join();
   EXPECT_EQ(a, 1200U);
   EXPECT_EQ(b, 1200U);
+}
+
+// Ends the test binary with a sentence when `work` has not returned after `limit`: a thread that sleeps for good cannot
+// be joined.
+template <class Work>
+void within(std::chrono::seconds limit, const char* what, const Work& work) {
+  std::promise<void> done;
+  std::thread watchdog([future = done.get_future(), limit, what] {
+    if (future.wait_for(limit) == std::future_status::ready) return;
+    std::fprintf(stderr, "Team: %s has not returned after %lld s: a wake-up was lost\n", what,
+                 static_cast<long long>(limit.count()));
+    std::_Exit(1);
+  });
+  work();
+  done.set_value();
+  watchdog.join();
+}
+
+void spin_for(std::chrono::microseconds time) {
+  const auto end = std::chrono::steady_clock::now() + time;
+  while (std::chrono::steady_clock::now() < end) {
+  }
+}
+
+// Several threads a core: the caller takes parts over from helpers that lost their core between two instructions.
+TEST(Team, loses_no_helper_and_no_wake_up_with_more_threads_than_cores) {
+  for (const std::uint16_t count : {4, 8}) {
+    auto team = make_team({0, count});
+    within(std::chrono::seconds(60), "run()", [&] {
+      const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(1500);
+      for (std::uint32_t random = 1; std::chrono::steady_clock::now() < end;) {
+        random = random * 1664525U + 1013904223U;
+        const int slow = 1 + static_cast<int>(random >> 16U) % (count - 1);
+        const std::chrono::microseconds longest(60 + (random >> 24U));  // past the time a waiter spins
+        team->run([&](int worker, int) {
+          spin_for(worker == slow ? longest : std::chrono::microseconds(worker == 0 ? 5 : 3));
+        });
+      }
+    });
+    // The caller waits in its own part, so that nobody else can begin the others': each helper has to.
+    std::vector<std::atomic<int>> begun(count);
+    for (int run = 0; run < 20; ++run) {
+      team->run([&](int worker, int) {
+        ++begun[static_cast<std::size_t>(worker)];
+        const auto all = [&] { return std::ranges::all_of(begun, [&](const auto& n) { return n == run + 1; }); };
+        if (worker == 0) {
+          EXPECT_TRUE(eventually(all)) << "a helper sleeps for good";
+        }
+      });
+      if (HasFailure()) break;
+    }
+    within(std::chrono::seconds(10), "the destructor", [&] { team.reset(); });
+  }
 }
 
 TEST(Team, scratch_is_aligned_and_stays) {

@@ -32,7 +32,7 @@ std::uint32_t blocks_of(const SequenceRequest& request) {
 
 std::uint64_t preemptions(Rig& rig) {
   const std::string text = rig.metrics.scrape();
-  const std::string name = "\ntandem:num_preemptions_total ";
+  const std::string name = "\ntandem_num_preemptions_total ";
   const auto at = text.find(name);
   EXPECT_NE(at, std::string::npos);
   return at == std::string::npos ? 0 : std::stoull(text.substr(at + name.size()));

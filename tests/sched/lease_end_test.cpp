@@ -111,6 +111,7 @@ TEST(LeaseEnd, steps_are_numbered_on_where_the_server_before_ended) {
   SchedulerOptions options;
   options.placement = Placement::kFused;
   options.plan = {test::kBlockTokens, 8, 16, test::FakeLane::kPlanRingBytes};
+  options.plan.vocab_size = test::kFakeVocab;
   Scheduler scheduler(options, *instance.pool, *instance.control, collector, instance.metrics,
                       [](LaneId, std::uint64_t) {});
   instance.start_lane(LaneId{0}, scheduler);

@@ -123,8 +123,8 @@ TEST_P(LookAhead, a_pool_too_small_for_all_sends_nothing_ahead_that_it_has_no_bl
   }
   EXPECT_TRUE(drained(small));
   const std::string metrics = small.metrics.scrape();
-  EXPECT_NE(metrics.find("\ntandem:num_preemptions_total "), std::string::npos);
-  EXPECT_EQ(metrics.find("\ntandem:num_preemptions_total 0\n"), std::string::npos) << "it was not too small";
+  EXPECT_NE(metrics.find("\ntandem_num_preemptions_total "), std::string::npos);
+  EXPECT_EQ(metrics.find("\ntandem_num_preemptions_total 0\n"), std::string::npos) << "it was not too small";
 }
 
 class FullRing : public ::testing::TestWithParam<std::uint32_t> {};

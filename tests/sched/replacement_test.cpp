@@ -124,7 +124,7 @@ TEST_P(Replacement, the_old_ones_end_after_the_new_one_took_over_is_no_loss) {
   rig.scheduler->lane_down(LaneId{last_lane()}, 0);
   rig.lanes[last_lane()] = std::move(next);
   expect_all_as_undisturbed();
-  EXPECT_NE(rig.metrics.scrape().find("tandem:lane_losses_total 0"), std::string::npos);
+  EXPECT_NE(rig.metrics.scrape().find("tandem_lane_losses_total 0"), std::string::npos);
 }
 
 }  // namespace

@@ -43,6 +43,7 @@ TEST_P(SchedulerCost, tokens_cost_no_allocation) {
   options.max_running_sequences = 16;
   options.max_queued_sequences = 200;
   options.plan = {kBlockTokens, 64, 16};
+  options.plan.vocab_size = test::kFakeVocab;
   Scheduler scheduler(options, *instance.pool, *instance.control, counter, instance.metrics,
                       [](LaneId, std::uint64_t) {});
   for (std::uint32_t lane = 0; lane < instance.lanes.size(); ++lane) instance.start_lane(LaneId{lane}, scheduler);

@@ -30,7 +30,7 @@ class Rig : public HeapInstance {
     options.num_units = 2;
     options.max_running_sequences = max_running;
     options.max_queued_sequences = 200;
-    options.plan = {kBlockTokens, 8, max_running, FakeLane::kPlanRingBytes};
+    options.plan = {kBlockTokens, 8, max_running, FakeLane::kPlanRingBytes, std::size_t{1} << 19, kFakeVocab};
     options.look_ahead_steps = look_ahead_steps;
     options.prefix_identity = std::move(prefix_identity);
     scheduler = std::make_unique<Scheduler>(options, *pool, *control, collector, metrics, [](LaneId, std::uint64_t) {});

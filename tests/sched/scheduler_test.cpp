@@ -43,7 +43,7 @@ TEST_P(BothPlacements, a_pool_far_too_small_for_all_delays_but_never_changes_the
   for (const SequenceRequest& request : requests) {
     EXPECT_EQ(rig.collector.outcome(request.id.value).tokens, Rig::expected(request));
   }
-  EXPECT_NE(rig.metrics.scrape().find("tandem:num_preemptions_total"), std::string::npos);
+  EXPECT_NE(rig.metrics.scrape().find("tandem_num_preemptions_total"), std::string::npos);
   EXPECT_TRUE(drained(rig));
 }
 

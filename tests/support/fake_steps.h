@@ -98,8 +98,8 @@ class FakeSteps {
     answer.has_token = 1;
     answer.sampled.token = fake_next(seen);
     if (item.wants_logits != 0) {
-      answer.logits = {static_cast<std::uint32_t>(result.logits.size()), 1};
-      result.logits.push_back(static_cast<float>(answer.sampled.token));
+      answer.logits = {static_cast<std::uint32_t>(result.logits.size()), static_cast<std::uint32_t>(kFakeVocab)};
+      result.logits.resize(result.logits.size() + kFakeVocab, static_cast<float>(answer.sampled.token));
     }
   }
 

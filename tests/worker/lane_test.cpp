@@ -1,7 +1,11 @@
 // A lane over the tiny model: what a plan says is what is computed, and a plan that cannot be is refused, not run.
 #include "worker/lane.h"
 
+#include <algorithm>
+#include <chrono>
+#include <limits>
 #include <numeric>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "ipc/token_counts.h"
@@ -146,7 +150,8 @@ TEST_F(LaneTest, a_step_sent_ahead_of_what_this_lane_did_not_draw_is_refused) {
   const auto refused = [this](const Plan& bad) {
     lane->step(plan({476, 465, 3}), result_);
     lane->step(bad, result_);
-    return !result_.error.empty();
+    EXPECT_EQ(result_.error, "");
+    return result_.items[0].status == ItemStatus::kRefused && result_.items[0].has_token == 0;
   };
   EXPECT_FALSE(refused(ahead(2, 3)));
   EXPECT_TRUE(refused(ahead(3, 3))) << "a step between them is missing";
@@ -172,16 +177,33 @@ TEST_F(LaneTest, a_step_sent_ahead_of_what_this_lane_did_not_draw_is_refused) {
   EXPECT_EQ(result_.items[1].sampled.token, 391);
 }
 
-TEST_F(LaneTest, a_plan_that_names_what_does_not_exist_is_refused) {
-  const auto refused = [this](const Plan& bad) {
+TEST_F(LaneTest, an_item_that_names_what_does_not_exist_is_refused_and_the_others_are_run) {
+  const auto refused = [this](Plan bad) {
+    testing::add_item(bad, {476, 465, 3}, 0, 9, 2);
     lane->step(bad, result_);
-    return !result_.error.empty();
+    EXPECT_EQ(result_.error, "");
+    EXPECT_EQ(result_.items.size(), 2U);
+    EXPECT_EQ(result_.items[1].status, ItemStatus::kOk);
+    EXPECT_EQ(result_.items[1].sampled.token, 391) << "as alone";
+    return result_.items[0].status == ItemStatus::kRefused && result_.items[0].has_token == 0;
   };
   EXPECT_TRUE(refused(plan({-1})));
   EXPECT_TRUE(refused(plan({model->spec().vocab_size})));
   EXPECT_TRUE(refused(plan({1}, 0, kNumBlocks)));
   EXPECT_TRUE(refused(plan({1}, 2 * kBlockTokens))) << "beyond its blocks";
   EXPECT_TRUE(refused(plan({1}, 0xFFFFFFFFU)));
+  Plan target = plan({1});
+  target.targets = {model->spec().vocab_size};
+  target.items[0].targets = {0, 1};
+  EXPECT_TRUE(refused(target));
+  EXPECT_FALSE(refused(plan({1})));
+}
+
+TEST_F(LaneTest, a_plan_that_does_not_fit_the_lane_is_refused_as_a_whole) {
+  const auto refused = [this](const Plan& bad) {
+    lane->step(bad, result_);
+    return !result_.error.empty();
+  };
   EXPECT_TRUE(refused(plan(std::vector<TokenId>(65, 1)))) << "more rows than the lane has";
   Plan targets = plan({1});
   targets.targets = {1, 2};
@@ -194,6 +216,94 @@ TEST_F(LaneTest, a_plan_that_names_what_does_not_exist_is_refused) {
   share.share = {100, 5000};
   EXPECT_TRUE(refused(share)) << "units that are not there";
   EXPECT_FALSE(refused(plan({1})));
+}
+
+// Logits that are copied late, as by a device, have a place that does not move.
+TEST_F(LaneTest, logits_of_several_items_come_with_their_items) {
+  Plan both = plan({476, 465, 3});
+  testing::add_item(both, {1, 2}, 0, 9, 2);
+  for (PlanItem& item : both.items) item.wants_logits = 1;
+  lane->step(both, result_);
+  const auto vocab = static_cast<std::uint32_t>(model->spec().vocab_size);
+  ASSERT_EQ(result_.logits.size(), 2 * vocab);
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(result_.items[i].logits.begin, i * vocab);
+    EXPECT_EQ(result_.items[i].logits.count, vocab);
+    const auto first = result_.logits.begin() + i * vocab;
+    EXPECT_EQ(std::max_element(first, first + vocab) - first, result_.items[i].sampled.token) << i;
+  }
+}
+
+TEST_F(LaneTest, weights_that_give_no_number_fail_the_item) {
+  const std::size_t floats =
+      static_cast<std::size_t>(
+          KvView{nullptr, kv_layout(model->spec(), DType::kF32, kBlockTokens)}.layout.block_bytes()) /
+      sizeof(float);
+  lane->step(plan({476, 465, 3}), result_);
+  std::fill_n(reinterpret_cast<float*>(memory.get()), floats * kNumBlocks, std::numeric_limits<float>::quiet_NaN());
+  Plan broken = plan({5}, 3);
+  testing::add_item(broken, {476, 465, 3}, 0, 9, 2);
+  lane->step(broken, result_);
+  EXPECT_EQ(result_.error, "");
+  EXPECT_EQ(result_.items[0].status, ItemStatus::kNumeric);
+  EXPECT_EQ(result_.items[0].has_token, 0U);
+  EXPECT_EQ(result_.items[1].sampled.token, 391);
+}
+
+// The worker's end of a channel as Lane::run sees it: plans to give out, answers to keep.
+class ScriptedPort final : public WorkerPort {
+ public:
+  absl::StatusOr<bool> receive(Plan& plan, std::chrono::milliseconds /*timeout*/) override {
+    if (!end.ok()) return end;
+    if (plans.empty()) return false;
+    plan = std::move(plans.front());
+    plans.erase(plans.begin());
+    return true;
+  }
+  absl::Status send(const Result& result) override {
+    const std::size_t size = result.items.size() * sizeof(ResultItem) + result.scores.size() * sizeof(Sampled) +
+                             result.logits.size() * sizeof(float);
+    if (size > room) return absl::InvalidArgumentError("larger than the ring");
+    sent.push_back(result);
+    return sending;
+  }
+  std::vector<Plan> plans;
+  std::vector<Result> sent;
+  absl::Status end, sending;
+  std::size_t room = 1U << 20U;
+};
+
+TEST_F(LaneTest, runs_until_its_parent_is_gone_or_its_port_fails) {
+  ScriptedPort port;
+  port.plans = {plan({476, 465, 3}), plan({1})};
+  port.plans[0].step = 5;
+  EXPECT_TRUE(lane->run(port, [] { return false; }).ok()) << "an orderly end";
+  ASSERT_EQ(port.sent.size(), 2U);
+  EXPECT_EQ(port.sent[0].step, 5U);
+  EXPECT_EQ(port.sent[0].items[0].sampled.token, 391);
+  port.end = absl::UnavailableError("closed");
+  EXPECT_TRUE(absl::IsUnavailable(lane->run(port, [] { return true; })));
+  port.end = absl::OkStatus();
+  port.plans = {plan({1})};
+  port.sending = absl::ResourceExhaustedError("nobody reads");
+  EXPECT_TRUE(absl::IsResourceExhausted(lane->run(port, [] { return true; })));
+}
+
+TEST_F(LaneTest, an_answer_too_large_for_its_message_fails_the_items_that_asked_for_it) {
+  ScriptedPort port;
+  port.room = 1000;
+  Plan both = plan({476, 465, 3});
+  testing::add_item(both, {1, 2}, 0, 9, 2);
+  both.items[1].wants_logits = 1;  // more floats than fit
+  port.plans = {both};
+  EXPECT_TRUE(lane->run(port, [] { return false; }).ok());
+  ASSERT_EQ(port.sent.size(), 1U);
+  EXPECT_EQ(port.sent[0].items[0].status, ItemStatus::kOk);
+  EXPECT_EQ(port.sent[0].items[0].sampled.token, 391);
+  EXPECT_EQ(port.sent[0].items[1].status, ItemStatus::kTooLarge);
+  EXPECT_EQ(port.sent[0].items[1].sequence, both.items[1].sequence);
+  EXPECT_EQ(port.sent[0].items[1].has_token, 0U);
+  EXPECT_TRUE(port.sent[0].logits.empty());
 }
 
 }  // namespace

@@ -29,6 +29,8 @@ HOLDS = [
     ("ledger", ledger(3, 1, 1, 1, 1)),
     ("retire", retire(1, 3, 3)),
     ("retire", retire(2, 3, 2)),
+    ("team", {"NUM_HELPERS": 1, "RUNS": 3}),
+    ("team", {"NUM_HELPERS": 2, "RUNS": 3}),
 ]
 HOLDS_FULL = [
     ("ledger", ledger(2, 2, 1, 2, 2)),
@@ -63,6 +65,8 @@ FAILS = [
             "BELIEVE_WORKERS",
         )
     ),
+    *(("team", {mistake: 1}) for mistake in ("CLEARING_WAKE", "NO_SECOND_LOOK", "WAKE_BEFORE_POST")),
+    ("team", {"NUM_HELPERS": 2, "CLEARING_WAKE": 1}),
 ]
 
 
