@@ -1,7 +1,7 @@
 """The verdicts of the reported faults as a table, and their ids as words for `-k`."""
 import pytest
 
-from conftest import Server, gone, server, wait_until  # noqa: F401, `server` wherever pytest is started
+from conftest import Server, gone, wait_until
 
 from .registry import CASES
 
@@ -59,6 +59,14 @@ def pytest_terminal_summary(terminalreporter, config):
     left_out = len(CASES) - len(results)
     counted = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
     terminalreporter.line(f"{len(results)} of {len(CASES)}: {counted}; {left_out} not run")
+
+
+@pytest.fixture(scope="session")
+def server():
+    """The default model with default flags, one for all cases that do no harm to it."""
+    with Server(grpc=True) as running:
+        yield running
+        assert running.stop() == 0, "a drained server exits with 0"
 
 
 @pytest.fixture(scope="module")

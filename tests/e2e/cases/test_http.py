@@ -122,7 +122,7 @@ def test_odd_request_ids_multiply_nothing(server):
 
 @case("BC-104")
 def test_equal_request_ids_are_different_requests(server):
-    body = reported_body("BC-104", max_tokens=80, ignore_eos=True)
+    body = reported_body("BC-104", max_tokens=50, ignore_eos=True)
     same = {"X-Request-Id": "same"}
     alone = text(chat(server, body))
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
@@ -163,7 +163,7 @@ def test_which_routes_want_a_key(guarded):
 
 @case("BC-107")
 def test_streams_pass_proxies(server):
-    body = reported_body("BC-107", max_tokens=300, ignore_eos=True)
+    body = reported_body("BC-107", max_tokens=200, ignore_eos=True)
     with Raw(server) as connection:
         connection.send(request_bytes(CHAT, body))
         _, status, headers = connection.head()

@@ -104,9 +104,9 @@ def test_zero_alternatives_are_still_logprobs(server):
 
 @pytest.mark.parametrize("model", [None, str(TINY)], ids=["default", "tiny"])
 @case("BC-173")
-def test_every_alternative_keeps_a_key_of_its_own(servers, model):
+def test_every_alternative_keeps_a_key_of_its_own(server, servers, model):
     """Tokens that are parts of characters all read as U+FFFD; the tiny model has many of them."""
-    running = servers(model=model) if model else servers()
+    running = servers(model=model) if model else server
     body = reported_body("BC-173")
     logprobs = lists(complete(running, body))
     assert json.dumps(logprobs)

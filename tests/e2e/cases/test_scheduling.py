@@ -29,7 +29,7 @@ def test_who_leaves_frees_the_blocks_and_who_half_closes_stays(server):
         connection.send(request_bytes(CHAT, STORY | {"max_tokens": 4000}))
         busy(server)
     wait_until(server.idle, 3, "free blocks after the close")
-    body = STORY | {"max_tokens": 150}
+    body = STORY | {"max_tokens": 80}
     expected = text(chat(server, body))
     with Raw(server) as connection:
         connection.send(request_bytes(CHAT, body))
@@ -150,7 +150,7 @@ def burst(server, count, body):
 def test_over_the_queue_limit_the_answer_comes_at_once(servers):
     server = servers("--max-running-sequences", "2", "--max-queued-requests", "2")
     body = reported_body("BC-119", ignore_eos=True)
-    for _ in range(3):
+    for _ in range(2):
         statuses = burst(server, 50, body)
         assert 2 <= statuses.count(200) < 50, statuses
     wait_until(server.idle, what="an idle server")
