@@ -8,11 +8,16 @@
 #include <random>
 #include <string_view>
 
+#include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/system_memory.h"
+#include "cli/names.h"
+#include "cli/serve_limits.h"
 #include "fmt/core.h"
 #include "kernels/cpu/backend.h"
+#include "kernels/cpu/team.h"
 #include "memory/prefix_key.h"
 #include "model/fingerprint.h"
 #include "tandem/model.h"
@@ -85,6 +90,14 @@ absl::StatusOr<std::string> resolve_model_path(const std::string& model) {
       "no --model was given and the default model is not at {}; ./quickstart serve fetches it", path.string()));
 }
 
+std::uint32_t settle_threads(std::uint32_t asked) {
+  const CgroupLimits limits = read_cgroup_limits();
+  const std::size_t num_cores = cpu::allowed_cpus().size();
+  const std::uint32_t threads = asked == 0 ? default_threads(num_cores, limits.cpus) : asked;
+  TANDEM_LOG(kInfo, "{}", machine_line(num_cores, threads, available_memory_bytes(), limits));
+  return threads < num_cores ? threads : asked;
+}
+
 DType default_kv_dtype(const ModelFile& model) {
   const bool quantised = std::ranges::any_of(model.tensors(), [](const NamedTensor& tensor) {
     const DType dtype = tensor.source.dtype;
@@ -130,6 +143,7 @@ absl::StatusOr<std::unique_ptr<Instance>> Instance::start(const ServerConfig& co
   ServerConfig resolved = config;
   TANDEM_ASSIGN(resolved.model, resolve_model_path(config.model));
   instance->model_path_ = resolved.model;
+  resolved.threads = settle_threads(resolved.threads);
   // The processes come up while this one reads the model's text side: first the owner, which needs nothing of it.
   std::string address = config.owner_socket;
   ChildProcess owner;
@@ -240,10 +254,7 @@ absl::Status Instance::start_processes(ServerConfig config, const std::string& a
   output_->start([this](SequenceId sequence) { scheduler_->cancel(sequence); });
 
   LocalEngineOptions options;
-  const std::filesystem::path path(model_path_);
-  options.model.id = !config.served_model_name.empty()     ? config.served_model_name
-                     : std::filesystem::is_directory(path) ? path.filename().string()
-                                                           : path.stem().string();
+  options.model.id = config.served_model_name.empty() ? model_name(model_path_) : config.served_model_name;
   options.model.root = options.model.id;
   options.model.context_length = context_tokens(config, spec_);
   options.model.created = unix_now_s();

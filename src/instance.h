@@ -29,6 +29,10 @@ namespace tandem {
 // A model path as given, or the default model's; NotFound says how to get it.
 absl::StatusOr<std::string> resolve_model_path(const std::string& model);
 
+// The threads to compute with, 0: every core. None asked for: as many as a quota of CPU time can keep busy, where it is
+// less than the cores. Writes a log line about the machine's limits.
+std::uint32_t settle_threads(std::uint32_t asked);
+
 // The KV type that is used when none is asked for: as precise as the weights, since half precision would be the largest
 // error of an unquantised model.
 DType default_kv_dtype(const ModelFile& model);

@@ -70,12 +70,20 @@ class ServerFlags {
 
  private:
   static bool is_endpoint_option(std::string_view name) {
-    static constexpr std::string_view kNames[] = {"host",           "port",
-                                                  "grpc-port",      "http-threads",
-                                                  "max-body-bytes", "max-header-bytes",
-                                                  "api-keys",       "cors-allow-origins",
-                                                  "admin-api-key",  "max-queued-requests",
-                                                  "drain-grace-s",  "served-model-name"};
+    static constexpr std::string_view kNames[] = {"host",
+                                                  "port",
+                                                  "grpc-port",
+                                                  "http-threads",
+                                                  "max-body-bytes",
+                                                  "max-header-bytes",
+                                                  "max-connections",
+                                                  "max-pending-body-bytes",
+                                                  "api-keys",
+                                                  "cors-allow-origins",
+                                                  "admin-api-key",
+                                                  "max-queued-requests",
+                                                  "drain-grace-s",
+                                                  "served-model-name"};
     return std::ranges::find(kNames, name) != std::end(kNames);
   }
 

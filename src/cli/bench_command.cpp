@@ -1,9 +1,11 @@
 // `tandem bench`: the engine's, the kernels' and the KV pool's speed on this machine, as a table or as JSON lines.
+#include <cstdint>
 #include <cstdio>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/log.h"
 #include "base/status.h"
@@ -100,13 +102,18 @@ std::string to_table_line(const bench::PoolBenchResult& result) {
                      text(result.ledger_ns), text(result.mutex_ns));
 }
 
+std::vector<int> settled(std::vector<int> threads) {
+  for (int& count : threads) count = static_cast<int>(settle_threads(static_cast<std::uint32_t>(count)));
+  return threads;
+}
+
 absl::Status bench_engine(const BenchEngineOptions& options) {
   TANDEM_ASSIGN(const std::string path, resolve_model_path(options.model));
   TANDEM_ASSIGN(const std::unique_ptr<ModelFile> model, open_model(path));
   bench::EngineBenchOptions wanted;
   wanted.isa = options.isa;
   wanted.kv_dtype = options.kv_dtype.value_or(default_kv_dtype(*model));
-  wanted.threads = options.threads;
+  wanted.threads = settled(options.threads);
   wanted.prompts = options.prompts;
   wanted.depths = options.depths;
   wanted.sequences = options.sequences;
@@ -126,7 +133,7 @@ absl::Status bench_engine(const BenchEngineOptions& options) {
 }
 
 absl::Status bench_kernels(const BenchKernelsOptions& options) {
-  bench::RooflineOptions wanted{options.isas, options.threads, options.ops, options.repeat};
+  bench::RooflineOptions wanted{options.isas, settled(options.threads), options.ops, options.repeat};
   bench::RooflineReport sink;
   sink.limits = [&](const std::string& isa, int threads, const bench::Limits& limits) {
     if (options.json) {

@@ -7,10 +7,13 @@
 #include "api/grpc_server.h"
 #include "api/http_server.h"
 #include "base/clock.h"
+#include "base/descriptors.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "cli/commands.h"
 #include "cli/instance_run.h"
+#include "cli/names.h"
+#include "cli/serve_limits.h"
 #include "fmt/core.h"
 
 namespace tandem {
@@ -18,7 +21,8 @@ namespace {
 
 void print_greeting(const ServerConfig& config, const Instance& instance, const std::string& model,
                     std::uint16_t port) {
-  const std::string host = config.host == "0.0.0.0" || config.host == "::" ? "127.0.0.1" : config.host;
+  const std::string named = without_brackets(config.host);
+  const std::string host = named == "0.0.0.0" || named == "::" ? "127.0.0.1" : named;
   const std::string url =
       fmt::format("http://{}:{}", host.find(':') == std::string::npos ? host : "[" + host + "]", port);
   const std::string key = config.api_keys.empty() ? "" : " -H 'Authorization: Bearer YOUR_KEY'";
@@ -30,9 +34,29 @@ void print_greeting(const ServerConfig& config, const Instance& instance, const 
   std::fflush(stdout);
 }
 
-HttpOptions http_options(const ServerConfig& config) {
+// Called when the instance is up: what it has open is known then.
+absl::StatusOr<std::uint32_t> settle_connections(const ServerConfig& config) {
+  const ConnectionPlan plan{.wanted = config.max_connections,
+                            .probes = HttpOptions::kProbeConnections,
+                            .http_threads = config.http_threads,
+                            .grpc = config.grpc_port.has_value()};
+  const Descriptors found = raise_descriptor_limit(wanted_descriptors(plan, raise_descriptor_limit(0).open));
+  TANDEM_ASSIGN(const std::uint32_t connections, fit_connections(plan, found));
+  const std::string fit = fmt::format("at most {} HTTP connections; {} open files are allowed, {} are open",
+                                      connections, found.limit, found.open);
+  if (connections < plan.wanted) {
+    TANDEM_LOG(kWarning, "{}; --max-connections {} needs a higher limit (ulimit -n)", fit, plan.wanted);
+  } else {
+    TANDEM_LOG(kInfo, "{}", fit);
+  }
+  return connections;
+}
+
+HttpOptions http_options(const ServerConfig& config, std::uint32_t max_connections) {
   HttpOptions options;
-  options.host = config.host;
+  options.host = without_brackets(config.host);
+  options.max_connections = max_connections;
+  options.max_pending_body_bytes = config.max_pending_body_bytes.value_or(8 * config.max_body_bytes);
   options.port = config.port;
   options.threads = config.http_threads;
   options.api_keys = config.api_keys;
@@ -69,15 +93,19 @@ int serve_command(const ServerConfig& config) {
   auto run = InstanceRun::start(config, /*loading_status=*/0);  // a server that is stopped early has not failed
   if (!run.ok()) return failed_start(run.status());
   LocalEngine& engine = (*run)->engine();
-  auto http = HttpServer::create(http_options(config), engine, (*run)->instance().metrics());
+  const auto connections = settle_connections(config);
+  if (!connections.ok()) return failed_start(connections.status());
+  auto http = HttpServer::create(http_options(config, *connections), engine, (*run)->instance().metrics());
   if (!http.ok()) return failed_start(http.status());
   std::unique_ptr<GrpcServer> grpc;
   if (config.grpc_port) {
-    auto created = GrpcServer::create({config.host, *config.grpc_port, config.api_keys, config.admin_api_key}, engine);
+    auto created = GrpcServer::create(
+        {without_brackets(config.host), *config.grpc_port, config.api_keys, config.admin_api_key}, engine);
     if (!created.ok()) return failed_start(created.status());
     grpc = *std::move(created);
     TANDEM_LOG(kInfo, "gRPC listens on {}:{}", config.host, grpc->port());
   }
+  for (const std::string& address : (*http)->addresses()) TANDEM_LOG(kInfo, "HTTP listens on {}", address);
   (*run)->loaded();
   (*http)->start();
   print_greeting(config, (*run)->instance(), engine.model().id, (*http)->port());

@@ -30,7 +30,9 @@ struct ServerConfig {
   std::uint16_t port = 8080;               // 0: any free port, printed at start
   std::optional<std::uint16_t> grpc_port;  // absent: no gRPC; 0: any free port
   std::uint32_t http_threads = 1;
+  std::uint32_t max_connections = 8192;  // as far as the limit of open files lets
   std::uint64_t max_body_bytes = std::uint64_t{16} << 20;
+  std::optional<std::uint64_t> max_pending_body_bytes;  // absent: eight times max_body_bytes
   std::uint32_t max_header_bytes = std::uint32_t{64} << 10;
   std::vector<std::string> cors_allow_origins;  // empty: no CORS headers; "*": any origin
   std::vector<std::string> api_keys;            // empty: no authentication

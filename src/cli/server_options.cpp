@@ -28,11 +28,17 @@ void add_compute(ServerConfig& c, OptionTable& table) {
 }
 
 void add_endpoints(ServerConfig& c, OptionTable& table) {
-  table.add_text("host", c.host, "address to listen on; 0.0.0.0 or :: for every interface");
+  table.add_text(
+      "host", c.host,
+      "address or name to listen on; a name is served on each of its addresses; 0.0.0.0 or :: for every interface");
   table.add_integer("port", c.port, 0, 65535, "HTTP port; 0: any free one, printed at start");
   table.add_integer("grpc-port", c.grpc_port, "off", 0, 65535, "gRPC port; 0: any free one, printed at start");
   table.add_integer("http-threads", c.http_threads, 1, 64, "threads that serve HTTP connections");
+  table.add_integer("max-connections", c.max_connections, 8, 1'000'000,
+                    "HTTP clients connected at a time, as far as the limit of open files (ulimit -n) lets");
   table.add_integer("max-body-bytes", c.max_body_bytes, 1024, 1024 * kMiB, "larger request bodies get 413");
+  table.add_integer("max-pending-body-bytes", c.max_pending_body_bytes, "auto", 1024, 1024 * 1024 * kMiB,
+                    "bodies that are arriving, all together; more get 503; auto: eight of the largest");
   table.add_integer("max-header-bytes", c.max_header_bytes, 1024, kMiB, "larger request headers get 431");
   table.add_list("cors-allow-origins", c.cors_allow_origins, "origins browsers may call from; * for any");
   table.add_list("api-keys", c.api_keys,
@@ -127,6 +133,12 @@ absl::Status check_server_config(const ServerConfig& config) {
   if (config.block_tokens && (*config.block_tokens & (*config.block_tokens - 1)) != 0) {
     return absl::InvalidArgumentError(
         fmt::format("block-tokens: {} is not a power of two; write 8, 16, 32, 64 or 128", *config.block_tokens));
+  }
+  if (config.max_pending_body_bytes.value_or(UINT64_MAX) < config.max_body_bytes) {
+    return absl::InvalidArgumentError(
+        fmt::format("max-pending-body-bytes ({}) is less than max-body-bytes ({}): a body of that size could never be "
+                    "read; raise the one or lower the other",
+                    *config.max_pending_body_bytes, config.max_body_bytes));
   }
   if (config.host.empty()) return absl::InvalidArgumentError("host: is empty; write an address such as 127.0.0.1");
   for (std::size_t i = 0; i < config.api_keys.size(); ++i) {

@@ -255,5 +255,43 @@ TEST_F(LocalEngineTest, trouble_makes_it_neither_alive_nor_ready) {
   EXPECT_EQ(engine_->submit(request("a", 1), record.sink()).status().code(), absl::StatusCode::kUnavailable);
 }
 
+TEST_F(LocalEngineTest, each_request_is_counted_once_whatever_its_choices) {
+  const auto count = [this](const std::string& series) {
+    const std::string text = "\n" + instance_.metrics.scrape();
+    const auto at = text.find("\n" + series + " ");
+    return at == std::string::npos ? -1.0 : std::stod(text.substr(at + series.size() + 2));
+  };
+  const auto ended = [&](const std::string& reason) {
+    return count("tandem_requests_finished_total{reason=\"" + reason + "\"}");
+  };
+  Record cut;
+  Request several = request("hello", 3);
+  several.num_choices = 3;
+  ASSERT_TRUE(engine_->submit(several, cut.sink()).ok());
+  ASSERT_TRUE(cut.wait_done());
+  EXPECT_FALSE(engine_->submit(request("", 3), Record().sink()).ok());
+  Record left;
+  several.stopping.max_tokens = 150;
+  const auto id = engine_->submit(several, left.sink());
+  ASSERT_TRUE(left.wait_tokens(5));
+  engine_->cancel(*id);
+  ASSERT_TRUE(left.wait_done());
+  EXPECT_EQ(ended("length"), 1);
+  EXPECT_EQ(ended("cancelled"), 1);
+  Record failed;
+  ASSERT_TRUE(engine_->submit(several, failed.sink()).ok());
+  ASSERT_TRUE(failed.wait_tokens(5));
+  scheduler_->stop(absl::UnavailableError("test over"));
+  ASSERT_TRUE(failed.wait_done());
+  EXPECT_EQ(ended("failed"), 1);
+  EXPECT_EQ(ended("stop"), 0);
+  EXPECT_EQ(count("tandem_requests_accepted_total"), 3);
+  EXPECT_EQ(count("tandem_requests_refused_total"), 1);
+  EXPECT_EQ(count("tandem_prompt_tokens_total"), 15) << "once for all choices";
+  EXPECT_EQ(
+      count("tandem_generation_tokens_total"),
+      cut.done->usage.completion_tokens + left.done->usage.completion_tokens + failed.done->usage.completion_tokens);
+}
+
 }  // namespace
 }  // namespace tandem

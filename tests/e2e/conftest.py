@@ -59,16 +59,16 @@ def wait_until(condition, seconds=20.0, what="a condition"):
 class Server:
     """One instance. Prints its log when a test fails, through pytest's captured output."""
 
-    def __init__(self, *flags, model=MODEL, grpc=False):
+    def __init__(self, *flags, model=MODEL, grpc=False, preexec_fn=None):
         self.log = tempfile.NamedTemporaryFile("w+", suffix=".log")
         self.out = tempfile.NamedTemporaryFile("w+", suffix=".out")
         command = [BINARY, "serve", "--model", model, "--port", "0", *flags]
         if grpc:
             command += ["--grpc-port", "0"]
-        self.process = subprocess.Popen(command, stdout=self.out, stderr=self.log)
+        self.process = subprocess.Popen(command, stdout=self.out, stderr=self.log, preexec_fn=preexec_fn)
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
-            found = re.search(r" on http://127\.0\.0\.1:(\d+)", self.read(self.out))
+            found = re.search(r" on http://(?:127\.0\.0\.1|localhost|\[::1\]):(\d+)", self.read(self.out))
             if found:
                 self.port = int(found.group(1))
                 break
