@@ -10,7 +10,9 @@
 
 #include "api/json_text.h"
 #include "api/openai_error.h"
+#include "base/fnv1a.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "fmt/format.h"
 
 namespace tandem {
@@ -28,9 +30,7 @@ void append_separated(std::string& list, std::string_view item) {
 }
 
 std::string fingerprint(const ModelInfo& model) {
-  std::uint64_t hash = 14695981039346656037ULL;  // FNV-1a
-  for (const char c : model.id + '\n' + model.root) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
-  return fmt::format("fp_{:012x}", hash >> 16U);
+  return fmt::format("fp_{:012x}", fnv1a(model.id + '\n' + model.root) >> 16U);
 }
 
 void append_bytes(std::string& out, std::string_view bytes) {
@@ -228,7 +228,7 @@ void ApiReply::add_echo(std::size_t index, std::string& text) {
     for (const TokenId id : prompt.token_ids) {
       if (!is_hidden(id)) bytes += tokenizer_.token_bytes(id);
     }
-    append_utf8(text, bytes);
+    append_repaired_utf8(text, bytes);
   }
   if (call_.requests[prompt_idx].top_logprobs && !prompt.token_ids.empty()) {
     // A text is echoed as it was given, control tokens and all; only a begin token that the tokenizer added is not in

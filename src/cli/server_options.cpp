@@ -1,8 +1,13 @@
 #include "cli/server_options.h"
 
 #include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "fmt/core.h"
+#include "kernels/cpu/isa.h"
 #include "tandem/types.h"
 
 namespace tandem {
@@ -22,8 +27,9 @@ void add_compute(ServerConfig& c, OptionTable& table) {
   table.add_integer("decode-units", c.decode_units, "auto", 1, 1023,
                     "cores decode gets while prompts are read too; auto: half");
   table.add_integer("threads", c.threads, 0, 1024, "cores to compute on; 0: all this process may use");
-  table.add_choice<std::string>("isa", c.isa,
-                                {{"auto", ""}, {"avx2", "avx2"}, {"avx512", "avx512"}, {"avx512-bf16", "avx512-bf16"}},
+  std::vector<std::pair<std::string, std::string>> isas{{"auto", ""}};
+  for (const auto& entry : cpu::kIsaWords) isas.emplace_back(entry.word, entry.word);
+  table.add_choice<std::string>("isa", c.isa, std::move(isas),
                                 "instruction set of the kernels; auto: the best this processor has");
 }
 
@@ -48,9 +54,10 @@ void add_pool(ServerConfig& c, OptionTable& table) {
   table.add_integer("kv-cache-tokens", c.kv_cache_tokens, "auto", 1, kMaxTokens,
                     "size of the KV pool in tokens; auto: from the memory that is free");
   table.add_real("kv-cache-gib", c.kv_cache_gib, "auto", 0.001, 65536, "size of the KV pool in GiB instead");
+  auto kv_dtypes = choices_of<std::optional<DType>>(kKvDTypeWords);
+  kv_dtypes.insert(kv_dtypes.begin(), {"auto", std::nullopt});
   table.add_choice<std::optional<DType>>(
-      "kv-dtype", c.kv_dtype,
-      {{"auto", {}}, {"f16", DType::kF16}, {"bf16", DType::kBF16}, {"f32", DType::kF32}, {"q8_0", DType::kQ8_0}},
+      "kv-dtype", c.kv_dtype, std::move(kv_dtypes),
       "element type of keys and values in the pool; auto: f32 when the weights are unquantised, else f16");
   table.add_flag("prefix-cache", c.prefix_cache, "keep the blocks of ended sequences for prompts that begin alike");
   table.add_text("owner-socket", c.owner_socket,
@@ -73,16 +80,9 @@ void add_scheduling(ServerConfig& c, OptionTable& table) {
 
 void add_life(ServerConfig& c, OptionTable& table) {
   table.add_integer("drain-grace-s", c.drain_grace_s, 0, 86'400, "seconds running requests get after SIGTERM");
-  table.add_choice("log-level", c.log_level,
-                   {{"trace", LogLevel::kTrace},
-                    {"debug", LogLevel::kDebug},
-                    {"info", LogLevel::kInfo},
-                    {"warning", LogLevel::kWarning},
-                    {"error", LogLevel::kError},
-                    {"off", LogLevel::kOff}},
+  table.add_choice("log-level", c.log_level, choices_of<LogLevel>(kLogLevelWords),
                    "least level of the lines on stderr");
-  table.add_choice("log-format", c.log_format, {{"text", LogFormat::kText}, {"json", LogFormat::kJson}},
-                   "form of the lines on stderr");
+  table.add_choice("log-format", c.log_format, choices_of<LogFormat>(kLogFormatWords), "form of the lines on stderr");
 }
 
 // A key travels in a header: visible ASCII (RFC 9110, token68 and more), no space. The message never shows it.

@@ -10,6 +10,7 @@
 #include "api/json_text.h"
 #include "api/openai_error.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "nlohmann/json.hpp"
 #include "support/fake_engine.h"
 
@@ -69,7 +70,7 @@ TEST(JsonText, escapes_and_repairs) {
   append_json_string(out, "a\"\\\n\r\t\x01\x7F\xC3\xA9\xF0\x9F\xAB\xA0\xFF\xE9\xBE z\xED\xA0\x80\xC0\xAF");
   EXPECT_EQ(out,
             "\"a\\\"\\\\\\n\\r\\t\\u0001\x7F\xC3\xA9\xF0\x9F\xAB\xA0\xEF\xBF\xBD\xEF\xBF\xBD "
-            "z\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\"");
+            "z\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\"");
   EXPECT_NO_THROW(Json::parse(out).dump());
 }
 
@@ -85,7 +86,7 @@ TEST(JsonText, any_bytes_give_json_that_a_strict_reader_takes) {
     append_json_string(out, bytes);
     EXPECT_TRUE(Json::accept(out));
     std::string repaired;
-    append_utf8(repaired, bytes);
+    append_repaired_utf8(repaired, bytes);
     EXPECT_EQ(Json::parse(out).get<std::string>(), repaired);
   }
 }
