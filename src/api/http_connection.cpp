@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "api/request_id.h"
+
 namespace tandem {
 namespace {
 

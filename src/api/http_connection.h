@@ -86,7 +86,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   // The current request.
   RouteMatch match_;
   std::string request_id_;
-  std::string tenant_;
+  Caller caller_;
   std::optional<HttpReply> refusal_;  // decided at the head, sent after the body was dropped
   bool must_close_ = false;
   bool head_sent_ = false;

@@ -32,8 +32,8 @@ using Timer = asio::basic_waitable_timer<SteadyClock, asio::wait_traits<SteadyCl
 struct HttpShared {
   HttpShared(HttpOptions http_options, Engine& borrowed)
       : options(std::move(http_options)),
-        keys(options.api_keys),
-        admin_keys(options.admin_api_key.empty() ? std::vector<std::string>{} : std::vector{options.admin_api_key}),
+        keys(options.api_keys, options.max_priority),
+        admin_keys(options.admin_api_key.empty() ? std::vector<ApiKey>{} : std::vector{ApiKey{options.admin_api_key}}),
         engine(borrowed) {}
 
   void count(int http_status);

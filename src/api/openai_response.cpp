@@ -1,15 +1,13 @@
 #include "api/openai_response.h"
 
-#include <openssl/rand.h>
-
 #include <algorithm>
-#include <array>
 #include <ctime>
 #include <utility>
 #include <variant>
 
 #include "api/json_text.h"
 #include "api/openai_error.h"
+#include "api/request_id.h"
 #include "base/fnv1a.h"
 #include "base/status.h"
 #include "base/utf8.h"
@@ -92,14 +90,6 @@ std::string model_json(const ModelInfo& model) {
 
 std::string models_json(const ModelInfo& model) {
   return fmt::format(R"({{"object":"list","data":[{}]}})", model_json(model));
-}
-
-std::string random_hex128() {
-  std::array<unsigned char, 16> bytes{};
-  TANDEM_CHECK(RAND_bytes(bytes.data(), static_cast<int>(bytes.size())) == 1, "the system's random source works");
-  std::string out;
-  for (const unsigned char byte : bytes) out += fmt::format("{:02x}", byte);
-  return out;
 }
 
 ApiReply::ApiReply(ApiCall call, const ModelInfo& model, const Tokenizer& tokenizer)
@@ -201,7 +191,7 @@ void ApiReply::open_choice(std::size_t index) {
   if (std::exchange(choice.opened, true)) return;
   started_ = true;
   if (call_.kind == ApiKind::kCompletion) {
-    if (!call_.echo) return;
+    if (!call_.requests[index / call_.num_choices].echo) return;
     std::string text;
     add_echo(index, text);
     if (stream_ && !text.empty()) write_chunk(index, text, choice, nullptr);

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "cli/commands.h"
+#include "cli/server_options.h"
 #include "fmt/core.h"
 #include "instance.h"
 
@@ -35,12 +36,13 @@ void print_greeting(const ServerConfig& config, const Instance& instance, const 
   std::fflush(stdout);
 }
 
-HttpOptions http_options(const ServerConfig& config) {
+HttpOptions http_options(const ServerConfig& config, const std::vector<ApiKey>& keys) {
   HttpOptions options;
   options.host = config.host;
   options.port = config.port;
   options.threads = config.http_threads;
-  options.api_keys = config.api_keys;
+  options.api_keys = keys;
+  options.max_priority = max_priority(config);
   options.admin_api_key = config.admin_api_key;
   options.max_body_bytes = config.max_body_bytes;
   options.max_header_bytes = config.max_header_bytes;
@@ -73,14 +75,20 @@ int serve_command(const ServerConfig& config) {
     return 1;
   }
   LocalEngine& engine = (*instance)->engine();
-  auto http = HttpServer::create(http_options(config), engine);
+  const auto keys = api_keys(config);
+  if (!keys.ok()) {
+    TANDEM_LOG(kError, "cannot start: {}", message(keys.status()));
+    return 1;
+  }
+  auto http = HttpServer::create(http_options(config, *keys), engine);
   if (!http.ok()) {
     TANDEM_LOG(kError, "cannot start: {}", message(http.status()));
     return 1;
   }
   std::unique_ptr<GrpcServer> grpc;
   if (config.grpc_port) {
-    auto created = GrpcServer::create({config.host, *config.grpc_port, config.api_keys, config.admin_api_key}, engine);
+    auto created =
+        GrpcServer::create({config.host, *config.grpc_port, *keys, max_priority(config), config.admin_api_key}, engine);
     if (!created.ok()) {
       TANDEM_LOG(kError, "cannot start: {}", message(created.status()));
       return 1;

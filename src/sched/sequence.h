@@ -28,7 +28,9 @@ struct SequenceRequest {
   bool score_prompt = false;
   bool wants_logits = false;  // of the last prompt token
   std::int32_t priority = 0;
+  std::string tenant;  // who asked
   std::optional<std::uint32_t> ttft_ms;
+  std::optional<std::uint32_t> tpot_ms;  // no policy reads it yet
   std::int64_t arrival_us = 0;  // steady clock
   bool use_prefix_cache = true;  // false: it reads nothing from there and leaves nothing
   std::string cache_salt;        // it shares blocks with requests of the same salt only

@@ -9,7 +9,8 @@
 
 #include "api/json_text.h"
 #include "api/openai_error.h"
-#include "base/status.h"
+#include "api/request_error.h"
+#include "api/request_id.h"
 #include "base/utf8.h"
 #include "nlohmann/json.hpp"
 #include "support/fake_engine.h"
@@ -29,8 +30,13 @@ const FakeTokenizer& tokenizer() {
 }
 
 ApiCall call(ApiKind kind, bool stream, std::uint32_t n = 1, std::optional<std::uint32_t> top = {}) {
-  ApiCall result{
-      .kind = kind, .stream = stream, .include_usage = stream, .echo = false, .num_choices = n, .requests = {}};
+  ApiCall result{.kind = kind,
+                 .stream = stream,
+                 .include_usage = stream,
+                 .num_choices = n,
+                 .requests = {},
+                 .names = {},
+                 .lowered_priority = {}};
   Request request;
   request.prompt = std::string("pr\xC3\xB6mpt");
   request.num_choices = n;
@@ -163,7 +169,7 @@ TEST(ApiReply, logprobs_of_silent_tokens_ride_on_the_next_chunk) {
 
 TEST(ApiReply, legacy_logprobs_count_offsets_in_characters) {
   ApiCall api_call = call(ApiKind::kCompletion, false, 1, 1);
-  api_call.echo = true;
+  api_call.requests[0].echo = true;
   ApiReply reply(api_call, model(), tokenizer());
   reply.on_event(0, PromptEvent{.token_ids = {'p', 'r'}});
   reply.on_event(0, PromptScoresEvent{.scores = {token("r\xC3\xB6mpt", -1)}, .top1 = {}, .last_logits = {}});
