@@ -28,16 +28,12 @@ namespace {
 
 constexpr char kDefaultModelFile[] = "SmolLM2-135M-Instruct.Q4_1.gguf";
 
-const char* log_level_word(LogLevel level) {
-  const char* const words[] = {"trace", "debug", "info", "warning", "error", "off"};
-  return words[static_cast<std::size_t>(level)];
-}
-
-const char* log_format_word(LogFormat format) { return format == LogFormat::kJson ? "json" : "text"; }
+std::string word(LogLevel level) { return std::string(word_of(kLogLevelWords, level)); }
+std::string word(LogFormat format) { return std::string(word_of(kLogFormatWords, format)); }
 
 absl::StatusOr<ChildProcess> spawn_owner(const ServerConfig& config, const std::string& address) {
   return ChildProcess::spawn({"owner", "--socket", address, "--parent-pid", std::to_string(::getpid()), "--log-level",
-                              log_level_word(config.log_level), "--log-format", log_format_word(config.log_format)});
+                              word(config.log_level), "--log-format", word(config.log_format)});
 }
 
 // An owner that has ended is why, whatever failed for lack of it.
@@ -131,9 +127,9 @@ std::vector<std::string> worker_arguments(const ServerConfig& config, const std:
                                      "--parent-pid",
                                      std::to_string(::getpid()),
                                      "--log-level",
-                                     log_level_word(config.log_level),
+                                     word(config.log_level),
                                      "--log-format",
-                                     log_format_word(config.log_format)};
+                                     word(config.log_format)};
   if (!config.isa.empty()) arguments.insert(arguments.end(), {"--isa", config.isa});
   return arguments;
 }

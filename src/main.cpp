@@ -11,6 +11,7 @@
 #include "cli/commands.h"
 #include "cli/server_options.h"
 #include "fmt/core.h"
+#include "kernels/cpu/isa.h"
 
 namespace tandem {
 namespace {
@@ -95,28 +96,20 @@ class ServerFlags {
   std::vector<CLI::Option*> flags_;
 };
 
-const std::vector<std::pair<std::string, LogLevel>> kLogLevels{
-    {"trace", LogLevel::kTrace},     {"debug", LogLevel::kDebug}, {"info", LogLevel::kInfo},
-    {"warning", LogLevel::kWarning}, {"error", LogLevel::kError}, {"off", LogLevel::kOff}};
-const std::vector<std::pair<std::string, LogFormat>> kLogFormats{{"text", LogFormat::kText},
-                                                                 {"json", LogFormat::kJson}};
-const std::vector<std::pair<std::string, DType>> kKvTypes{
-    {"f16", DType::kF16}, {"bf16", DType::kBF16}, {"f32", DType::kF32}, {"q8_0", DType::kQ8_0}};
-
 // One of some words; the help lists them.
-template <class Target, class Value>
-void add_choice(CLI::App& app, const std::string& name, Target& target,
-                const std::vector<std::pair<std::string, Value>>& choices, const std::string& help) {
-  std::string words;
-  for (const auto& choice : choices) words += (words.empty() ? "" : "|") + choice.first;
-  app.add_option(name, target, help)->transform(CLI::CheckedTransformer(choices))->option_text(words);
+template <class Target, class Value, std::size_t kCount>
+void add_choice(CLI::App& app, const std::string& name, Target& target, const Word<Value> (&words)[kCount],
+                const std::string& help) {
+  app.add_option(name, target, help)
+      ->transform(CLI::CheckedTransformer(choices_of<Value>(words)))
+      ->option_text(words_of(words));
 }
 
 template <class Options>
 void add_process_flags(CLI::App& app, Options& options) {
   app.add_option("--parent-pid", options.parent_pid, "end when this process ends; 0: never");
-  add_choice(app, "--log-level", options.log_level, kLogLevels, "least important log lines to write");
-  add_choice(app, "--log-format", options.log_format, kLogFormats, "of log lines");
+  add_choice(app, "--log-level", options.log_level, kLogLevelWords, "least important log lines to write");
+  add_choice(app, "--log-format", options.log_format, kLogFormatWords, "of log lines");
 }
 
 void add_worker_flags(CLI::App& app, WorkerCommandOptions& options) {
@@ -126,7 +119,7 @@ void add_worker_flags(CLI::App& app, WorkerCommandOptions& options) {
   app.add_option("--threads", options.threads, "cores; 0: all");
   app.add_option("--lane", options.lane, "0: prefill, 1: decode")->required();
   app.add_option("--epoch", options.epoch, "which life of the lane this is");
-  add_choice(app, "--kv-dtype", options.kv_dtype, kKvTypes, "type of keys and values");
+  add_choice(app, "--kv-dtype", options.kv_dtype, kKvDTypeWords, "type of keys and values");
   app.add_option("--block-tokens", options.block_tokens);
   app.add_option("--num-blocks", options.num_blocks)->required();
   app.add_option("--max-rows", options.max_rows, "most tokens in one step")->required();
@@ -143,12 +136,17 @@ void add_generate_flags(CLI::App& app, GenerateOptions& options) {
   app.add_option("--seed", options.seed, "the same seed gives the same answer; below 0: a fresh one");
 }
 
-const std::vector<std::string> kIsas{"avx2", "avx512", "avx512-bf16"};
+std::vector<std::string> isa_words() {
+  std::vector<std::string> words;
+  for (const auto& entry : cpu::kIsaWords) words.emplace_back(entry.word);
+  return words;
+}
 
 void add_bench_engine_flags(CLI::App& app, BenchEngineOptions& options) {
   app.add_option("--model", options.model, "a .gguf file or a folder; empty: the default model");
-  app.add_option("--isa", options.isa, "instruction set; default: the best there is")->check(CLI::IsMember(kIsas));
-  add_choice(app, "--kv-dtype", options.kv_dtype, kKvTypes, "type of keys and values; default: as serve chooses");
+  app.add_option("--isa", options.isa, "instruction set; default: the best there is")
+      ->check(CLI::IsMember(isa_words()));
+  add_choice(app, "--kv-dtype", options.kv_dtype, kKvDTypeWords, "type of keys and values; default: as serve chooses");
   app.add_option("--prompt", options.prompts, "lengths of the prompts to read; 0: no prefill tests")
       ->check(CLI::Range(0, 1 << 20));
   app.add_option("--decode", options.decode_tokens, "tokens each sequence decodes; 0: no decode tests")
@@ -163,7 +161,7 @@ void add_bench_engine_flags(CLI::App& app, BenchEngineOptions& options) {
 
 void add_bench_kernels_flags(CLI::App& app, BenchKernelsOptions& options) {
   app.add_option("--isa", options.isas, "instruction sets; default: all this processor has")
-      ->check(CLI::IsMember(kIsas));
+      ->check(CLI::IsMember(isa_words()));
   app.add_option("--op", options.ops, "only these: linear, attention, rms_norm, rope, gate, kv_write, sample");
 }
 

@@ -96,7 +96,7 @@ class Engine {
  public:
   virtual ~Engine() = default;
   // Checks, renders and tokenises on the caller's thread, then queues. A failure here sends no event:
-  // InvalidArgument with error_param/error_code (base/status.h), ResourceExhausted when the queue is full,
+  // InvalidArgument naming the field (base/status.h), ResourceExhausted when the queue is full,
   // Unavailable when not ready. After ok the sink receives events up to one DoneEvent.
   virtual absl::StatusOr<RequestId> submit(Request request, EventSink sink) = 0;
   // The request's blocks are free within one step; a DoneEvent with Cancelled follows. Unknown ids are ignored.

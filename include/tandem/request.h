@@ -13,24 +13,18 @@
 
 namespace tandem {
 
-struct ToolCall {
-  std::string id;
-  std::string name;
-  std::string arguments_json;
-};
-
+// What of a message the engine reads itself, and all of it for the model's template.
 struct ChatMessage {
-  std::string role;     // system, user, assistant, tool, developer
+  std::string role;     // system, user, assistant, tool, developer, function
   std::string content;  // text parts joined; null reads as empty
-  std::optional<std::string> name;
-  std::optional<std::string> reasoning_content;
-  std::optional<std::string> tool_call_id;
-  std::vector<ToolCall> tool_calls;
+  // A JSON object: every field of the message as the client sent it and in the client's order. For `role` and `content`
+  // the two above count. Empty: the message has no other fields.
+  std::string fields_json;
 };
 
 struct ChatPrompt {
   std::vector<ChatMessage> messages;
-  std::string tools_json;            // JSON array, empty: none
+  std::string tools_json;  // JSON array, empty: none
   std::string template_kwargs_json;  // JSON object of extra template variables, empty: none
   bool add_generation_prompt = true;
   bool continue_final_message = false;
@@ -38,10 +32,6 @@ struct ChatPrompt {
 
 // Raw text, token ids, or a conversation for the model's template.
 using Prompt = std::variant<std::string, std::vector<TokenId>, ChatPrompt>;
-
-// Every step's plan carries them.
-inline constexpr std::size_t kMaxBiases = 1024;
-inline constexpr std::size_t kMaxStopTokens = 1024;
 
 // Defaults are OpenAI's.
 struct SamplingParams {
@@ -57,8 +47,8 @@ struct SamplingParams {
 };
 
 struct StopParams {
-  std::optional<std::uint32_t> max_tokens;  // absent: until the context is full
-  std::uint32_t min_tokens = 0;
+  std::optional<std::uint32_t> max_tokens;  // absent: until the context is full; 0: the prompt alone
+  std::uint32_t min_tokens = 0;  // no stop of any kind ends the text before a later token
   std::vector<std::string> stop;
   std::vector<TokenId> stop_token_ids;
   bool ignore_eos = false;
@@ -75,16 +65,17 @@ struct Request {
   Prompt prompt;
   SamplingParams sampling;
   StopParams stopping;
-  std::uint32_t num_choices = 1;               // n; choice j draws from (seed, j)
-  std::optional<std::uint32_t> top_logprobs;   // set: log-probabilities, with that many alternatives
-  bool score_prompt = false;                   // echo with logprobs; `tandem score`
-  bool return_last_logits = false;             // of the last prompt token; `tandem score`
-  bool show_control_tokens = false;            // skip_special_tokens = false
+  std::uint32_t num_choices = 1;  // n; choice j draws from (seed, j)
+  std::optional<std::uint32_t> top_logprobs;  // set: log-probabilities, with that many alternatives
+  bool echo = false;  // the front end repeats the prompt: max_tokens may then be 0
+  bool score_prompt = false;  // echo with logprobs; `tandem score`
+  bool return_last_logits = false;  // of the last prompt token; `tandem score`
+  bool show_control_tokens = false;  // skip_special_tokens = false
   SloTargets slo;
   std::int32_t priority = 0;  // larger first
-  std::string tenant;
+  std::string tenant;  // who is asking, by API key; empty: anybody
   bool use_prefix_cache = true;  // false: reads nothing from it and leaves nothing there
-  std::string cache_salt;        // prefixes are shared by requests of equal salts only
+  std::string cache_salt;  // prefixes are shared by requests of equal salts only
 };
 
 enum class FinishReason : std::uint8_t { kStop, kLength, kCancelled };

@@ -4,6 +4,9 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
+
+#include "base/words.h"
 
 namespace tandem {
 
@@ -26,6 +29,11 @@ inline constexpr std::size_t kMaxTopLogprobs = 20;  // alternatives per token, a
 
 // Element types of weights, activations and KV. Quantised ones are GGUF's blocks of 32 values, or of 256 for k...K.
 enum class DType : std::uint8_t { kF32, kF16, kBF16, kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ4_K, kQ6_K };
+
+// The element types that keys and values may have in the pool, as --kv-dtype takes them.
+inline constexpr Word<DType> kKvDTypeWords[] = {
+    {"f16", DType::kF16}, {"bf16", DType::kBF16}, {"f32", DType::kF32}, {"q8_0", DType::kQ8_0}};
+constexpr std::string_view kv_dtype_word(DType dtype) { return word_of(kKvDTypeWords, dtype); }
 
 enum class Phase : std::uint8_t { kPrefill, kDecode };
 

@@ -135,8 +135,8 @@ absl::StatusOr<Isa> choose_isa(const std::string& wanted) {
     return absl::FailedPreconditionError(
         fmt::format("kernels \"{}\" were asked for, but this processor only runs \"{}\"", wanted, name(*best)));
   }
-  return absl::InvalidArgumentError(fmt::format(
-      "unknown CPU instruction set \"{}\"; use \"avx2\", \"avx512\", \"avx512-bf16\" or leave it empty", wanted));
+  return absl::InvalidArgumentError(
+      fmt::format("unknown CPU instruction set \"{}\"; use {} or leave it empty", wanted, words_of(kIsaWords, ", ")));
 }
 
 }  // namespace

@@ -19,13 +19,4 @@ std::optional<Isa> best_isa() {
   return best;
 }
 
-std::string_view name(Isa isa) {
-  switch (isa) {
-    case Isa::kAvx2: return "avx2";
-    case Isa::kAvx512: return "avx512";
-    case Isa::kAvx512Bf16: return "avx512-bf16";
-  }
-  return "";
-}
-
 }  // namespace tandem::cpu

@@ -8,6 +8,7 @@ namespace tandem {
 
 void EngineCall::submit(ApiCall call) {
   std::vector<Request> requests = call.requests;
+  const FieldNames names = call.names;
   {
     const std::lock_guard lock(mutex_);
     ended_.assign(requests.size(), false);
@@ -19,7 +20,7 @@ void EngineCall::submit(ApiCall call) {
       self->push(PromptItem{.prompt_idx = i, .event = std::move(event)});
     });
     if (!id.ok()) {
-      push(id.status());
+      push(in_openai_names(id.status(), names));
       return;
     }
     if (!add_running(i, *id)) {

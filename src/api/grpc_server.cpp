@@ -6,119 +6,52 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <deque>
 #include <mutex>
 #include <optional>
 #include <utility>
 
-#include "api/http_routes.h"
+#include "api/api_keys.h"
+#include "api/grpc_request.h"
 #include "api/placement.h"
-#include "base/status.h"
-#include "fmt/core.h"
+#include "api/request_error.h"
+#include "fmt/format.h"
 #include "tandem/v1/inference.grpc.pb.h"
 
 namespace tandem {
 namespace {
 
 constexpr std::size_t kMaxBacklogMessages = 4096;  // a client that does not read loses its call
-constexpr std::uint32_t kMaxChoices = 128;
-constexpr int kMaxStops = 16;
 constexpr std::chrono::seconds kStopGrace{1};
 
 grpc::Status to_grpc(const absl::Status& status) {
   return {static_cast<grpc::StatusCode>(status.code()), std::string(message(status))};
 }
 
-bool authorized(const grpc::CallbackServerContext& context, const ApiKeys& keys) {
-  if (!keys.required()) return true;
+std::optional<Caller> caller_of(const grpc::CallbackServerContext& context, const ApiKeys& keys) {
   const auto found = context.client_metadata().find("authorization");
-  return found != context.client_metadata().end() && keys.match({found->second.data(), found->second.size()});
+  if (found == context.client_metadata().end()) return keys.caller({});
+  return keys.caller({found->second.data(), found->second.size()});
 }
 
-absl::Status check_range(const char* field, double value, double min, double max) {
-  if (value >= min && value <= max) return absl::OkStatus();  // false for NaN
-  return request_error(fmt::format("{} is {}; it must be from {} to {}", field, value, min, max), field);
+// The methods take bytes: what grpc++ cannot decode itself it would answer with INTERNAL, and it is the client's fault.
+template <class Message>
+absl::StatusOr<Message> decode(const grpc::ByteBuffer& bytes) {
+  Message message;
+  grpc::ByteBuffer consumed = bytes;  // shares the bytes
+  if (grpc::SerializationTraits<Message>::Deserialize(&consumed, &message).ok()) return message;
+  return request_error(
+      fmt::format("the message cannot be decoded as {}; is it of this version, and are its strings UTF-8?",
+                  Message::descriptor()->full_name()));
 }
 
-absl::Status read_sampling(const v1::SamplingParams& from, SamplingParams& to) {
-  if (from.has_temperature()) to.temperature = from.temperature();
-  if (from.has_top_p()) to.top_p = from.top_p();
-  if (from.has_top_k()) to.top_k = from.top_k() == -1 ? 0 : from.top_k();
-  if (from.has_min_p()) to.min_p = from.min_p();
-  if (from.has_repetition_penalty()) to.repetition_penalty = from.repetition_penalty();
-  if (from.has_presence_penalty()) to.presence_penalty = from.presence_penalty();
-  if (from.has_frequency_penalty()) to.frequency_penalty = from.frequency_penalty();
-  if (from.has_seed()) to.seed = from.seed();
-  TANDEM_TRY(check_range("sampling.temperature", to.temperature, 0, 2));
-  TANDEM_TRY(check_range("sampling.top_p", to.top_p, 0, 1));
-  TANDEM_TRY(check_range("sampling.top_k", to.top_k, 0, INT32_MAX));
-  TANDEM_TRY(check_range("sampling.min_p", to.min_p, 0, 1));
-  TANDEM_TRY(check_range("sampling.repetition_penalty", to.repetition_penalty, 0.01, 10));
-  TANDEM_TRY(check_range("sampling.presence_penalty", to.presence_penalty, -2, 2));
-  TANDEM_TRY(check_range("sampling.frequency_penalty", to.frequency_penalty, -2, 2));
-  for (const auto& [token, bias] : from.logit_bias()) {
-    TANDEM_TRY(check_range("sampling.logit_bias", bias, -100, 100));
-    to.logit_bias.emplace_back(token, bias);
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<Prompt> read_prompt(const v1::GenerateRequest& from) {
-  switch (from.prompt_case()) {
-    case v1::GenerateRequest::kText: return Prompt(from.text());
-    case v1::GenerateRequest::kTokenIds:
-      return Prompt(std::vector<TokenId>(from.token_ids().ids().begin(), from.token_ids().ids().end()));
-    case v1::GenerateRequest::kChat: break;
-    default: return request_error("one of text, token_ids and chat is needed", "prompt");
-  }
-  if (from.chat().messages().empty()) return request_error("chat.messages is empty", "chat.messages");
-  ChatPrompt chat;
-  for (const v1::ChatMessage& message : from.chat().messages()) {
-    static constexpr std::string_view kRoles[] = {"system", "user", "assistant", "tool", "developer"};
-    if (std::ranges::find(kRoles, message.role()) == std::end(kRoles)) {
-      return request_error("a role is system, user, assistant, tool or developer", "chat.messages.role");
-    }
-    ChatMessage& added = chat.messages.emplace_back();
-    added.role = message.role();
-    added.content = message.content();
-    if (message.has_name()) added.name = message.name();
-    if (message.has_tool_call_id()) added.tool_call_id = message.tool_call_id();
-  }
-  return Prompt(std::move(chat));
-}
-
-absl::StatusOr<Request> read_request(const v1::GenerateRequest& from, const Engine& engine) {
-  if (!from.model().empty() && from.model() != engine.model().id) {
-    return absl::NotFoundError(fmt::format("this server has the model {}", engine.model().id));
-  }
-  Request request;
-  request.id = from.request_id();
-  TANDEM_ASSIGN(request.prompt, read_prompt(from));
-  TANDEM_TRY(read_sampling(from.sampling(), request.sampling));
-  if (from.has_max_tokens()) {
-    if (from.max_tokens() == 0) return request_error("max_tokens is 0; it must be at least 1", "max_tokens");
-    request.stopping.max_tokens = from.max_tokens();
-  }
-  request.stopping.min_tokens = from.min_tokens();
-  if (from.stop_size() > kMaxStops) return request_error(fmt::format("at most {} stop strings", kMaxStops), "stop");
-  for (const std::string& stop : from.stop()) {
-    if (!stop.empty()) request.stopping.stop.push_back(stop);
-  }
-  request.stopping.stop_token_ids.assign(from.stop_token_ids().begin(), from.stop_token_ids().end());
-  request.stopping.ignore_eos = from.ignore_eos();
-  request.num_choices = std::max(from.num_choices(), 1U);
-  TANDEM_TRY(check_range("num_choices", request.num_choices, 1, kMaxChoices));
-  if (from.has_top_logprobs()) {
-    TANDEM_TRY(check_range("top_logprobs", from.top_logprobs(), 0, kMaxTopLogprobs));
-    request.top_logprobs = from.top_logprobs();
-  }
-  if (from.has_ttft_ms()) request.slo.ttft_ms = from.ttft_ms();
-  if (from.has_tpot_ms()) request.slo.tpot_ms = from.tpot_ms();
-  request.priority = from.priority();
-  request.cache_salt = from.cache_salt();
-  request.use_prefix_cache = !from.skip_prefix_cache();
-  return request;
+template <class Message>
+grpc::ByteBuffer encode(const Message& message) {
+  grpc::ByteBuffer bytes;
+  bool own_buffer = false;
+  const grpc::Status status = grpc::SerializationTraits<Message>::Serialize(message, &bytes, &own_buffer);
+  TANDEM_CHECK(status.ok(), "a message of ours can be encoded");
+  return bytes;
 }
 
 void write_token(const TokenInfo& from, bool with_logprob, v1::Token& to) {
@@ -135,12 +68,13 @@ void write_token(const TokenInfo& from, bool with_logprob, v1::Token& to) {
 }
 
 // One Generate call. Shared by gRPC, until OnDone, and by the engine's sink, until the last event.
-class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse> {
+class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
-  static GenerateCall* start(Engine& engine, const v1::GenerateRequest& request, bool authorized) {
+  static GenerateCall* start(Engine& engine, grpc::CallbackServerContext& context, const grpc::ByteBuffer& request,
+                             const std::optional<Caller>& caller) {
     auto call = std::make_shared<GenerateCall>(engine);
     call->self_ = call;
-    call->begin(request, authorized);
+    if (absl::Status status = call->begin(context, request, caller); !status.ok()) call->end(std::move(status));
     return call.get();
   }
   explicit GenerateCall(Engine& engine) : engine_(engine) {}
@@ -166,14 +100,17 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>
   void OnDone() override { self_.reset(); }
 
  private:
-  void begin(const v1::GenerateRequest& from, bool authorized) {
-    if (!authorized)
-      return end(absl::UnauthenticatedError("a valid API key is needed: metadata authorization: Bearer KEY"));
-    absl::StatusOr<Request> request = read_request(from, engine_);
-    if (!request.ok()) return end(request.status());
-    with_logprobs_ = request->top_logprobs.has_value();
-    const auto id = engine_.submit(*std::move(request), [call = self_](const Event& event) { call->handle(event); });
-    if (!id.ok()) return end(id.status());
+  absl::Status begin(grpc::CallbackServerContext& context, const grpc::ByteBuffer& bytes,
+                     const std::optional<Caller>& caller) {
+    if (!caller) return absl::UnauthenticatedError("a valid API key is needed: metadata authorization: Bearer KEY");
+    TANDEM_ASSIGN(const auto from, decode<v1::GenerateRequest>(bytes));
+    TANDEM_ASSIGN(Request request, read_request(from, engine_.model()));
+    if (const auto lowered = attribute(*caller, request)) {
+      context.AddInitialMetadata("x-tandem-priority", fmt::to_string(*lowered));
+    }
+    with_logprobs_ = request.top_logprobs.has_value();
+    const auto id = engine_.submit(std::move(request), [call = self_](const Event& event) { call->handle(event); });
+    if (!id.ok()) return in_grpc_names(id.status(), from);
     bool cancelled = false;
     {
       const std::lock_guard lock(mutex_);
@@ -181,6 +118,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>
       cancelled = cancelled_;
     }
     if (cancelled) engine_.cancel(*id);
+    return absl::OkStatus();
   }
 
   void end(absl::Status status) {
@@ -206,21 +144,22 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>
       response.mutable_usage()->set_prompt_tokens(done->usage.prompt_tokens);
       response.mutable_usage()->set_completion_tokens(done->usage.completion_tokens);
       response.mutable_usage()->set_cached_tokens(done->usage.cached_tokens);
-      push(std::move(response));
+      push(response);
       return end(absl::OkStatus());
     } else {
       return;
     }
-    push(std::move(response));
+    push(response);
   }
 
-  void push(v1::GenerateResponse response) {
+  void push(const v1::GenerateResponse& response) {
+    grpc::ByteBuffer bytes = encode(response);
     std::optional<RequestId> overrun;
     {
       const std::lock_guard lock(mutex_);
       if (finished_ || cancelled_) return;
       if (backlog_.size() >= kMaxBacklogMessages) overrun = id_;
-      backlog_.push_back(std::move(response));
+      backlog_.push_back(std::move(bytes));
       advance();
     }
     if (overrun) engine_.cancel(*overrun);
@@ -241,7 +180,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>
   Engine& engine_;
   std::shared_ptr<GenerateCall> self_;
   std::mutex mutex_;
-  std::deque<v1::GenerateResponse> backlog_;  // the front one is being written
+  std::deque<grpc::ByteBuffer> backlog_;  // the front one is being written
   std::optional<absl::Status> result_;
   std::optional<RequestId> id_;
   bool writing_ = false;
@@ -250,35 +189,49 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>
   bool with_logprobs_ = false;
 };
 
-class InferenceService final : public v1::Inference::CallbackService {
- public:
-  InferenceService(Engine& engine, const std::vector<std::string>& keys) : engine_(engine), keys_(keys) {}
+// For calls that are answered at once.
+grpc::ServerUnaryReactor* finish(grpc::CallbackServerContext& context, const absl::Status& status) {
+  grpc::ServerUnaryReactor* reactor = context.DefaultReactor();
+  reactor->Finish(to_grpc(status));
+  return reactor;
+}
 
-  grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(grpc::CallbackServerContext* context,
-                                                           const v1::GenerateRequest* request) override {
-    return GenerateCall::start(engine_, *request, authorized(*context, keys_));
+using RawInference = v1::Inference::WithRawCallbackMethod_Generate<
+    v1::Inference::WithRawCallbackMethod_GetModelInfo<v1::Inference::Service>>;
+
+class InferenceService final : public RawInference {
+ public:
+  InferenceService(Engine& engine, ApiKeys keys) : engine_(engine), keys_(std::move(keys)) {}
+
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* request) override {
+    return GenerateCall::start(engine_, *context, *request, caller_of(*context, keys_));
   }
 
-  grpc::ServerUnaryReactor* GetModelInfo(grpc::CallbackServerContext* context, const v1::GetModelInfoRequest*,
-                                         v1::GetModelInfoResponse* response) override {
-    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    if (!authorized(*context, keys_)) {
-      reactor->Finish({grpc::StatusCode::UNAUTHENTICATED, "a valid API key is needed"});
-      return reactor;
-    }
-    response->set_id(engine_.model().id);
-    response->set_context_length(engine_.model().context_length);
-    response->set_vocab_size(engine_.tokenizer().vocab_size());
-    reactor->Finish(grpc::Status::OK);
-    return reactor;
+  grpc::ServerUnaryReactor* GetModelInfo(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                         grpc::ByteBuffer* response) override {
+    return finish(*context, get_model_info(*context, *request, *response));
   }
 
  private:
+  absl::Status get_model_info(const grpc::CallbackServerContext& context, const grpc::ByteBuffer& request,
+                              grpc::ByteBuffer& response) const {
+    if (!caller_of(context, keys_)) return absl::UnauthenticatedError("a valid API key is needed");
+    TANDEM_TRY(decode<v1::GetModelInfoRequest>(request).status());
+    v1::GetModelInfoResponse info;
+    info.set_id(engine_.model().id);
+    info.set_context_length(engine_.model().context_length);
+    info.set_vocab_size(engine_.tokenizer().vocab_size());
+    response = encode(info);
+    return absl::OkStatus();
+  }
+
   Engine& engine_;
   const ApiKeys keys_;
 };
 
-void write_placement(const PlacementState& from, v1::PlacementState& to) {
+grpc::ByteBuffer encode_placement(const PlacementState& from) {
+  v1::PlacementState to;
   to.set_placement(from.placement == Placement::kSemi ? v1::PLACEMENT_SEMI : v1::PLACEMENT_FUSED);
   to.set_num_units(from.num_units);
   to.set_decode_units(from.decode_units);
@@ -289,44 +242,50 @@ void write_placement(const PlacementState& from, v1::PlacementState& to) {
     added.set_epoch(lane.epoch);
     added.set_restarts(lane.restarts);
   }
+  return encode(to);
 }
 
-class AdminService final : public v1::Admin::CallbackService {
- public:
-  AdminService(Engine& engine, const std::vector<std::string>& keys) : engine_(engine), keys_(keys) {}
+using RawAdmin =
+    v1::Admin::WithRawCallbackMethod_GetPlacement<v1::Admin::WithRawCallbackMethod_SetPlacement<v1::Admin::Service>>;
 
-  grpc::ServerUnaryReactor* GetPlacement(grpc::CallbackServerContext* context, const v1::GetPlacementRequest*,
-                                         v1::PlacementState* response) override {
-    if (!authorized(*context, keys_)) return refuse(*context);
-    write_placement(engine_.placement(), *response);
-    return finish(*context, absl::OkStatus());
+class AdminService final : public RawAdmin {
+ public:
+  AdminService(Engine& engine, ApiKeys keys) : engine_(engine), keys_(std::move(keys)) {}
+
+  grpc::ServerUnaryReactor* GetPlacement(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                         grpc::ByteBuffer* response) override {
+    absl::Status status = check_caller(*context);
+    if (status.ok()) status = decode<v1::GetPlacementRequest>(*request).status();
+    if (status.ok()) *response = encode_placement(engine_.placement());
+    return finish(*context, status);
   }
 
-  grpc::ServerUnaryReactor* SetPlacement(grpc::CallbackServerContext* context, const v1::SetPlacementRequest* request,
-                                         v1::PlacementState* response) override {
-    if (!authorized(*context, keys_)) return refuse(*context);
-    std::optional<std::int64_t> decode_units;
-    if (request->has_decode_units()) decode_units = request->decode_units();
-    const auto change = make_placement_change(decode_units, {request->replace().begin(), request->replace().end()},
-                                              engine_.placement());
+  grpc::ServerUnaryReactor* SetPlacement(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                         grpc::ByteBuffer* response) override {
+    const absl::StatusOr<PlacementChange> change = read_change(*context, *request);
     if (!change.ok()) return finish(*context, change.status());
     // The response lives until Finish.
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     engine_.set_placement(*change, [this, reactor, response](const absl::Status& status) {
-      if (status.ok()) write_placement(engine_.placement(), *response);
+      if (status.ok()) *response = encode_placement(engine_.placement());
       reactor->Finish(to_grpc(status));
     });
     return reactor;
   }
 
  private:
-  static grpc::ServerUnaryReactor* finish(grpc::CallbackServerContext& context, const absl::Status& status) {
-    grpc::ServerUnaryReactor* reactor = context.DefaultReactor();
-    reactor->Finish(to_grpc(status));
-    return reactor;
+  absl::Status check_caller(const grpc::CallbackServerContext& context) const {
+    if (caller_of(context, keys_)) return absl::OkStatus();
+    return absl::UnauthenticatedError("a valid administrator's API key is needed");
   }
-  static grpc::ServerUnaryReactor* refuse(grpc::CallbackServerContext& context) {
-    return finish(context, absl::UnauthenticatedError("a valid administrator's API key is needed"));
+  absl::StatusOr<PlacementChange> read_change(const grpc::CallbackServerContext& context,
+                                              const grpc::ByteBuffer& bytes) const {
+    TANDEM_TRY(check_caller(context));
+    TANDEM_ASSIGN(const auto request, decode<v1::SetPlacementRequest>(bytes));
+    std::optional<std::int64_t> decode_units;
+    if (request.has_decode_units()) decode_units = request.decode_units();
+    return make_placement_change(decode_units, {request.replace().begin(), request.replace().end()},
+                                 engine_.placement());
   }
 
   Engine& engine_;
@@ -337,8 +296,9 @@ class AdminService final : public v1::Admin::CallbackService {
 
 struct GrpcServer::Impl {
   Impl(Engine& engine, const GrpcOptions& options)
-      : service(engine, options.api_keys),
-        admin(engine, options.admin_api_key.empty() ? options.api_keys : std::vector{options.admin_api_key}) {}
+      : service(engine, ApiKeys(options.api_keys, options.max_priority)),
+        admin(engine,
+              ApiKeys(options.admin_api_key.empty() ? options.api_keys : std::vector{ApiKey{options.admin_api_key}})) {}
   InferenceService service;
   AdminService admin;
   std::unique_ptr<grpc::Server> server;

@@ -5,10 +5,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "api/api_keys.h"
 #include "tandem/engine.h"
 
 namespace tandem {
@@ -16,8 +18,9 @@ namespace tandem {
 struct GrpcOptions {
   std::string host = "127.0.0.1";
   std::uint16_t port = 0;  // 0: any free port
-  std::vector<std::string> api_keys;  // empty: no authentication; else metadata "authorization: Bearer KEY"
-  std::string admin_api_key;          // of the Admin service; empty: any of api_keys
+  std::vector<ApiKey> api_keys;  // empty: no authentication; else metadata "authorization: Bearer KEY"
+  std::optional<std::int32_t> max_priority;  // of requests without a key; absent: no bound
+  std::string admin_api_key;                 // of the Admin service; empty: any of api_keys
   std::uint64_t max_message_bytes = std::uint64_t{16} << 20;
 };
 

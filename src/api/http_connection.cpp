@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "api/request_id.h"
 #include "fmt/format.h"
 
 namespace tandem {

@@ -91,7 +91,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   // The current request.
   RouteMatch match_;
   std::string request_id_;
-  std::string tenant_;
+  Caller caller_;
   std::optional<HttpReply> refusal_;  // decided at the head, sent after the body was dropped
   std::optional<ByteShare> pending_;  // of its bytes, until they are parsed
   bool must_close_ = false;

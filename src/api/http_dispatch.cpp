@@ -5,8 +5,10 @@
 #include "api/http_connection.h"
 #include "api/openai.h"
 #include "api/placement.h"
+#include "api/request_error.h"
+#include "api/request_id.h"
+#include "api/token_calls.h"
 #include "base/log.h"
-#include "base/status.h"
 #include "fmt/format.h"
 
 namespace tandem {
@@ -64,6 +66,12 @@ void run_call(EngineCall& call, Route route, const std::string& body, const Call
   }
 }
 
+// Says that the request ran at a lower priority than it asked for.
+void add_priority_header(const ApiReply& from, HttpReply& reply) {
+  if (from.lowered_priority())
+    reply.headers.emplace_back("X-Tandem-Priority", fmt::to_string(*from.lowered_priority()));
+}
+
 }  // namespace
 
 // Everything that can be refused from the head alone.
@@ -81,17 +89,17 @@ std::optional<HttpReply> Connection::refusal() {
     }
   }
   const bool is_options = head.method == "OPTIONS";
-  tenant_.clear();
+  caller_ = {};
   const bool wants_admin = match_.key == KeyNeed::kAdmin && shared_.admin_keys.required();
   const ApiKeys& keys = wants_admin ? shared_.admin_keys : shared_.keys;
-  if (keys.required() && match_.key != KeyNeed::kNone && !is_options) {
-    const std::optional<std::size_t> key = keys.match(head.authorization);
-    if (!key) {
+  if (match_.key != KeyNeed::kNone && !is_options) {
+    std::optional<Caller> caller = keys.caller(head.authorization);
+    if (!caller) {
       return error_reply(401, head.authorization.empty()
                                   ? "No API key was given. Send it as 'Authorization: Bearer KEY'."
                                   : "The API key is not valid. Send it as 'Authorization: Bearer KEY'.");
     }
-    tenant_ = fmt::format("key{}", *key);
+    caller_ = *std::move(caller);
   }
   if (match_.route == Route::kUnknown && !is_options) {
     return error_reply(404, fmt::format("There is no route {} {}.", head.method, head.target.substr(0, 200)));
@@ -181,11 +189,11 @@ void Connection::start_call() {
   auto share = std::make_shared<std::optional<ByteShare>>(std::move(pending_));
   pending_.reset();
   auto job = [call = call_, route = match_.route, body = parser_.take_body(), share = std::move(share),
-              &shared = shared_, id = request_id_, tenant = tenant_, targets = *slo] {
+              &shared = shared_, id = request_id_, caller = caller_, targets = *slo] {
     const Engine& engine = shared.engine;
     run_call(
         *call, route, body,
-        {.model = engine.model(), .tokenizer = engine.tokenizer(), .request_id = id, .tenant = tenant, .slo = targets},
+        {.model = engine.model(), .tokenizer = engine.tokenizer(), .request_id = id, .caller = caller, .slo = targets},
         shared.requests.refused);
     share->reset();
   };
@@ -227,6 +235,7 @@ void Connection::step_call() {
     reply = error_reply(reply_->status());
   } else if (reply_->done()) {
     reply.body = reply_->body();
+    add_priority_header(*reply_, reply);
   } else {
     return;
   }
@@ -305,6 +314,7 @@ void Connection::send_stream_head() {
   head.content_type = "text/event-stream; charset=utf-8";
   head.headers.emplace_back("Cache-Control", "no-cache");
   head.headers.emplace_back("X-Accel-Buffering", "no");
+  add_priority_header(*reply_, head);
   if (parser_.head().is_http_1_1) {
     head.headers.emplace_back("Transfer-Encoding", "chunked");
   } else {

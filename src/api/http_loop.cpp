@@ -38,8 +38,8 @@ bool LinePacer::due() {
 
 HttpShared::HttpShared(HttpOptions http_options, Engine& borrowed, MetricRegistry& metrics)
     : options(std::move(http_options)),
-      keys(options.api_keys),
-      admin_keys(options.admin_api_key.empty() ? std::vector<std::string>{} : std::vector{options.admin_api_key}),
+      keys(options.api_keys, options.max_priority),
+      admin_keys(options.admin_api_key.empty() ? std::vector<ApiKey>{} : std::vector{ApiKey{options.admin_api_key}}),
       engine(borrowed),
       pending_bodies(options.max_pending_body_bytes),
       requests(metrics),

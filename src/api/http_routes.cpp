@@ -1,14 +1,11 @@
 #include "api/http_routes.h"
 
-#include <openssl/crypto.h>
-#include <openssl/sha.h>
-
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 
 #include "api/openai_error.h"
-#include "api/openai_response.h"
-#include "base/status.h"
+#include "api/request_check.h"
 #include "fmt/core.h"
 
 namespace tandem {
@@ -18,7 +15,6 @@ constexpr std::string_view kGet = "GET, HEAD, OPTIONS";
 constexpr std::string_view kPost = "POST, OPTIONS";
 constexpr std::string_view kGetAndPost = "GET, HEAD, POST, OPTIONS";
 constexpr std::string_view kModelPrefix = "/v1/models/";
-constexpr std::size_t kMaxRequestIdBytes = 128;
 constexpr std::size_t kMaxRequestedHeadersBytes = 4096;
 
 struct RouteEntry {
@@ -178,35 +174,6 @@ std::vector<int> every_status() {
   return all;
 }
 
-ApiKeys::ApiKeys(const std::vector<std::string>& keys) {
-  for (const std::string& key : keys) {
-    Digest& digest = digests_.emplace_back();
-    SHA256(reinterpret_cast<const unsigned char*>(key.data()), key.size(), digest.data());
-  }
-}
-
-std::optional<std::size_t> ApiKeys::match(std::string_view authorization) const {
-  constexpr std::string_view kScheme = "bearer";
-  authorization = trimmed(authorization);
-  const auto blank = authorization.find_first_of(" \t");
-  if (blank == std::string_view::npos || !equal_ignoring_case(authorization.substr(0, blank), kScheme))
-    return std::nullopt;
-  const std::string_view key = trimmed(authorization.substr(blank));
-  Digest digest;
-  SHA256(reinterpret_cast<const unsigned char*>(key.data()), key.size(), digest.data());
-  std::optional<std::size_t> found;
-  for (std::size_t i = 0; i < digests_.size(); ++i) {
-    if (CRYPTO_memcmp(digest.data(), digests_[i].data(), digest.size()) == 0) found = i;
-  }
-  return found;
-}
-
-std::string request_id(std::string_view header) {
-  const bool good = !header.empty() && header.size() <= kMaxRequestIdBytes &&
-                    std::ranges::all_of(header, [](char c) { return c > ' ' && c <= '~'; });
-  return good ? std::string(header) : "req-" + random_hex128();
-}
-
 void add_cors_headers(const std::vector<std::string>& allowed, const CorsRequest& request, HttpReply& reply) {
   if (allowed.empty()) return;
   const std::string_view origin = allowed_origin(allowed, request.origin);
@@ -214,7 +181,7 @@ void add_cors_headers(const std::vector<std::string>& allowed, const CorsRequest
   if (origin != "*") reply.headers.emplace_back("Vary", "Origin");
   if (origin.empty()) return;
   reply.headers.emplace_back("Access-Control-Allow-Origin", origin);
-  reply.headers.emplace_back("Access-Control-Expose-Headers", "X-Request-Id, Retry-After");
+  reply.headers.emplace_back("Access-Control-Expose-Headers", "X-Request-Id, X-Tandem-Priority, Retry-After");
 }
 
 void add_preflight_headers(const std::vector<std::string>& allowed, const CorsRequest& request, HttpReply& reply) {
@@ -232,6 +199,17 @@ bool is_json_content_type(std::string_view content_type) {
   if (type.empty() || equal_ignoring_case(type, "application/json")) return true;
   constexpr std::string_view kSuffix = "+json";
   return type.size() > kSuffix.size() && equal_ignoring_case(type.substr(type.size() - kSuffix.size()), kSuffix);
+}
+
+absl::StatusOr<std::uint32_t> parse_milliseconds(std::string_view value, std::string_view header) {
+  std::uint32_t ms = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), ms);
+  if (value.empty() || error != std::errc{} || end != value.data() + value.size()) {
+    return field_error(header, fmt::format("expected whole milliseconds from {} to {}.", limits::kTargetMs.min,
+                                           limits::kTargetMs.max));
+  }
+  TANDEM_TRY(check_integer(header, ms, limits::kTargetMs));
+  return ms;
 }
 
 }  // namespace tandem

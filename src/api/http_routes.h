@@ -3,15 +3,14 @@
 // neither; every other route does once keys are configured.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 namespace tandem {
 
@@ -60,22 +59,6 @@ std::string_view reason_phrase(int http_status);
 // Each status that a reply can have.
 std::vector<int> every_status();
 
-// Keys are kept and compared as digests, in time that depends on neither the key nor the guess.
-class ApiKeys final {
- public:
-  explicit ApiKeys(const std::vector<std::string>& keys);
-  bool required() const { return !digests_.empty(); }
-  // The index of the key in an Authorization header of scheme Bearer (any case); nullopt: none or a wrong one.
-  std::optional<std::size_t> match(std::string_view authorization) const;
-
- private:
-  using Digest = std::array<unsigned char, 32>;
-  std::vector<Digest> digests_;
-};
-
-// A client's X-Request-Id when it is 1 to 128 visible ASCII characters, otherwise a new one.
-std::string request_id(std::string_view header);
-
 struct CorsRequest {
   std::string_view origin;
   std::string_view requested_headers;  // of a preflight
@@ -87,5 +70,8 @@ void add_cors_headers(const std::vector<std::string>& allowed, const CorsRequest
 void add_preflight_headers(const std::vector<std::string>& allowed, const CorsRequest& request, HttpReply& reply);
 
 bool is_json_content_type(std::string_view content_type);
+
+// A header's whole milliseconds (x-slo-ttft-ms).
+absl::StatusOr<std::uint32_t> parse_milliseconds(std::string_view value, std::string_view header);
 
 }  // namespace tandem

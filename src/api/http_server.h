@@ -16,10 +16,12 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "api/api_keys.h"
 #include "base/metrics.h"
 #include "tandem/engine.h"
 
@@ -29,7 +31,8 @@ struct HttpOptions {
   std::string host = "127.0.0.1";  // a name is served on each address it has; "::" serves both families
   std::uint16_t port = 0;  // 0: any free port
   std::uint32_t threads = 1;
-  std::vector<std::string> api_keys;            // empty: no authentication
+  std::vector<ApiKey> api_keys;                 // empty: no authentication
+  std::optional<std::int32_t> max_priority;     // of requests without a key; absent: no bound
   std::string admin_api_key;                    // of administrative routes; empty: any of api_keys
   std::vector<std::string> cors_allow_origins;  // empty: no CORS headers; "*": any origin
   std::uint64_t max_body_bytes = std::uint64_t{16} << 20;

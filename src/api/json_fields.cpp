@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <exception>
+#include <limits>
 #include <utility>
 
 #include "api/json_text.h"
@@ -24,21 +25,6 @@ std::string_view kind_of(const Json& value) {
     case Json::value_t::number_float: return "a decimal number";
     default: return "an integer";
   }
-}
-
-// `kind` is "integer" or "decimal".
-template <class Limit, class Number>
-absl::Status above_error(std::string_view param, std::string_view kind, Limit limit, Number got) {
-  return value_error(
-      param, fmt::format("{} above maximum value. Expected a value <= {}, but got {} instead.", kind, limit, got),
-      fmt::format("{}_above_max_value", kind));
-}
-
-template <class Limit, class Number>
-absl::Status below_error(std::string_view param, std::string_view kind, Limit limit, Number got) {
-  return value_error(
-      param, fmt::format("{} below minimum value. Expected a value >= {}, but got {} instead.", kind, limit, got),
-      fmt::format("{}_below_min_value", kind));
 }
 
 }  // namespace
@@ -80,45 +66,41 @@ absl::Status type_error(std::string_view param, std::string_view expected, const
       "invalid_type");
 }
 
-absl::Status value_error(std::string_view param, std::string_view problem, std::string_view code) {
-  return request_error(fmt::format("Invalid '{}': {}", param, problem), param, code);
-}
-
 absl::StatusOr<std::int64_t> read_integer(const Json& value, std::string_view param, IntegerRange range) {
   if (value.is_number_unsigned()) {
     const auto number = value.get<std::uint64_t>();
     // Compared unsigned: past 2^63 a cast would wrap to a small number.
     if (range.max < 0 || number > static_cast<std::uint64_t>(range.max))
-      return above_error(param, "integer", range.max, number);
+      return above_error(param, range.max, fmt::format("{}", number));
   } else if (value.is_number_float()) {
     const double real = value.get<double>();
     if (real != std::floor(real)) return type_error(param, "an integer", value);
-    if (real > kExactDouble) return above_error(param, "integer", range.max, real);
-    if (real < -kExactDouble) return below_error(param, "integer", range.min, real);
+    if (real > kExactDouble) return above_error(param, range.max, fmt::format("{}", real));
+    if (real < -kExactDouble) return below_error(param, range.min, fmt::format("{}", real));
   } else if (!value.is_number_integer()) {
     return type_error(param, "an integer", value);
   }
   const auto number = value.get<std::int64_t>();
-  if (number > range.max) return above_error(param, "integer", range.max, number);
-  if (number < range.min) return below_error(param, "integer", range.min, number);
+  TANDEM_TRY(check_integer(param, number, range));
   return number;
 }
 
-absl::StatusOr<double> read_number(const Json& value, std::string_view param, NumberRange range) {
+absl::StatusOr<float> read_number(const Json& value, std::string_view param) {
   if (!value.is_number()) return type_error(param, "a decimal", value);
   const auto number = value.get<double>();
-  if (number > range.max) return above_error(param, "decimal", range.max, number);
-  // Written so that a NaN cannot pass, whatever the JSON library does.
-  if (!(number >= range.min)) return below_error(param, "decimal", range.min, number);
-  return number;
+  constexpr double kLargest = std::numeric_limits<float>::max();
+  if (std::abs(number) > kLargest)
+    return std::copysign(std::numeric_limits<float>::infinity(), number > 0 ? 1.0F : -1.0F);
+  return static_cast<float>(number);
 }
 
-absl::StatusOr<std::vector<TokenId>> read_token_ids(const Json& value, std::string_view param, TokenId vocab_size) {
+absl::StatusOr<std::vector<TokenId>> read_token_ids(const Json& value, std::string_view param) {
+  constexpr IntegerRange kRange{std::numeric_limits<TokenId>::min(), std::numeric_limits<TokenId>::max()};
   if (!value.is_array()) return type_error(param, "an array of token ids", value);
   std::vector<TokenId> ids;
   ids.reserve(value.size());
   for (const Json& item : value) {
-    TANDEM_ASSIGN(const std::int64_t id, read_integer(item, param, {.min = 0, .max = std::int64_t{vocab_size} - 1}));
+    TANDEM_ASSIGN(const std::int64_t id, read_integer(item, param, kRange));
     ids.push_back(static_cast<TokenId>(id));
   }
   return ids;
@@ -152,19 +134,16 @@ absl::Status Fields::read(std::string_view name, std::string& out) const {
   return absl::OkStatus();
 }
 
-absl::Status Fields::read(std::string_view name, float& out, NumberRange range) const {
+absl::Status Fields::read(std::string_view name, float& out) const {
   const Json* value = find(name);
   if (value == nullptr) return absl::OkStatus();
-  TANDEM_ASSIGN(const double number, read_number(*value, param(name), range));
-  out = static_cast<float>(number);
+  TANDEM_ASSIGN(out, read_number(*value, param(name)));
   return absl::OkStatus();
 }
 
-absl::Status Fields::read(std::string_view name, std::optional<std::int64_t>& out, IntegerRange range) const {
-  const Json* value = find(name);
-  if (value == nullptr) return absl::OkStatus();
-  TANDEM_ASSIGN(out, read_integer(*value, param(name), range));
-  return absl::OkStatus();
+absl::Status Fields::read(std::string_view name, std::optional<std::string>& out) const {
+  if (find(name) == nullptr) return absl::OkStatus();
+  return read(name, out.emplace());
 }
 
 }  // namespace tandem

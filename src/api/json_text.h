@@ -2,21 +2,11 @@
 // UTF-8. Plain functions, any thread; reading JSON is api/json_fields.h's business.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
 namespace tandem {
-
-// Length of the well-formed UTF-8 sequence at the start of `text`; 0 when there is none.
-std::size_t utf8_sequence(std::string_view text);
-
-// Appends `bytes` with every ill-formed part as one U+FFFD.
-void append_utf8(std::string& out, std::string_view bytes);
-
-// Number of code points that start in `bytes`; an ill-formed start counts as none.
-std::size_t count_code_points(std::string_view bytes);
 
 // `text` as a quoted JSON string on one line; ill-formed UTF-8 becomes U+FFFD.
 void append_json_string(std::string& out, std::string_view text);

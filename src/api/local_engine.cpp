@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "api/placement.h"
+#include "api/request_check.h"
 #include "base/clock.h"
-#include "base/status.h"
 #include "fmt/core.h"
 
 namespace tandem {
@@ -42,15 +42,7 @@ LocalEngine::LocalEngine(LocalEngineOptions options, const Tokenizer& tokenizer,
 
 absl::StatusOr<std::vector<TokenId>> LocalEngine::tokenize(const Prompt& prompt) const {
   if (const auto* text = std::get_if<std::string>(&prompt)) return tokenizer_.encode_prompt(*text);
-  if (const auto* ids = std::get_if<std::vector<TokenId>>(&prompt)) {
-    const auto bad = std::ranges::find_if(*ids, [this](TokenId id) { return id < 0 || id >= tokenizer_.vocab_size(); });
-    if (bad != ids->end()) {
-      return request_error(
-          fmt::format("token id {} is outside the vocabulary: ids are 0 to {}", *bad, tokenizer_.vocab_size() - 1),
-          "prompt");
-    }
-    return *ids;
-  }
+  if (const auto* ids = std::get_if<std::vector<TokenId>>(&prompt)) return *ids;
   if (chat_template_ == nullptr) {
     return request_error("this model has no chat template; use /v1/completions with a raw prompt", "messages");
   }
@@ -58,43 +50,29 @@ absl::StatusOr<std::vector<TokenId>> LocalEngine::tokenize(const Prompt& prompt)
   return tokenizer_.encode(rendered.text, rendered.user_spans);
 }
 
-absl::Status LocalEngine::check(const Request& request, const std::vector<TokenId>& prompt) const {
-  const char* const param = std::holds_alternative<ChatPrompt>(request.prompt) ? "messages" : "prompt";
-  if (prompt.empty()) return request_error("the prompt has no tokens", param);
+absl::Status LocalEngine::check_length(const Request& request, const std::vector<TokenId>& prompt) const {
+  const char* const field = std::holds_alternative<ChatPrompt>(request.prompt) ? "messages" : "prompt";
+  if (prompt.empty()) return request_error("the prompt has no tokens", field);
   const std::uint32_t limit = std::min(options_.model.context_length, options_.max_sequence_tokens);
-  if (prompt.size() >= limit) {
-    const std::string held = limit == options_.model.context_length
-                                 ? fmt::format("This model's maximum context length is {} tokens.", limit)
-                                 : fmt::format("This server's KV pool holds {} tokens of one request.", limit);
-    return request_error(
-        fmt::format("{} However, your prompt has {} tokens and leaves no room for an answer. Please shorten it.", held,
-                    prompt.size()),
-        param, "context_length_exceeded");
+  if (prompt.size() < limit) return absl::OkStatus();
+  const std::string held = limit == options_.model.context_length
+                               ? fmt::format("This model's maximum context length is {} tokens.", limit)
+                               : fmt::format("This server's KV pool holds {} tokens of one request.", limit);
+  return request_error(
+      fmt::format("{} However, your prompt has {} tokens and leaves no room for an answer. Please shorten it.", held,
+                  prompt.size()),
+      field, "context_length_exceeded");
+}
+
+// What the rest of the engine reads: defaults filled in, one form for each meaning.
+void LocalEngine::complete(Request& request) const {
+  if (!request.slo.ttft_ms) request.slo.ttft_ms = options_.default_ttft_ms;
+  if (!request.slo.tpot_ms) request.slo.tpot_ms = options_.default_tpot_ms;
+  if (request.sampling.top_p == 0.0F) {
+    request.sampling.temperature = 0.0F;  // the smallest nucleus: the likeliest token alone
+    request.sampling.top_p = 1.0F;
   }
-  if (request.sampling.logit_bias.size() > kMaxBiases) {
-    return request_error(fmt::format("logit_bias has {} entries, at most {} are possible",
-                                     request.sampling.logit_bias.size(), kMaxBiases),
-                         "logit_bias");
-  }
-  const std::vector<TokenId>& stops = request.stopping.stop_token_ids;
-  if (stops.size() > kMaxStopTokens) {
-    return request_error(
-        fmt::format("stop_token_ids has {} entries, at most {} are possible", stops.size(), kMaxStopTokens),
-        "stop_token_ids");
-  }
-  const auto no_token = [this](TokenId token) { return token < 0 || token >= tokenizer_.vocab_size(); };
-  if (const auto bad = std::ranges::find_if(stops, no_token); bad != stops.end()) {
-    return request_error(
-        fmt::format("stop_token_ids names token {}: ids are 0 to {}", *bad, tokenizer_.vocab_size() - 1),
-        "stop_token_ids");
-  }
-  for (const auto& [token, bias] : request.sampling.logit_bias) {
-    if (token < 0 || token >= tokenizer_.vocab_size()) {
-      return request_error(
-          fmt::format("logit_bias names token {}: ids are 0 to {}", token, tokenizer_.vocab_size() - 1), "logit_bias");
-    }
-  }
-  return absl::OkStatus();
+  request.sampling.top_k = std::max(request.sampling.top_k, 0);
 }
 
 SequenceRequest LocalEngine::sequence_request(const Request& request, const std::vector<TokenId>& prompt) const {
@@ -122,7 +100,9 @@ SequenceRequest LocalEngine::sequence_request(const Request& request, const std:
   sequence.score_prompt = request.score_prompt;
   sequence.wants_logits = request.return_last_logits;
   sequence.priority = request.priority;
-  sequence.ttft_ms = request.slo.ttft_ms ? request.slo.ttft_ms : options_.default_ttft_ms;
+  sequence.tenant = request.tenant;
+  sequence.ttft_ms = request.slo.ttft_ms;
+  sequence.tpot_ms = request.slo.tpot_ms;
   sequence.arrival_us = steady_now_us();
   const bool shares_prefix = request.use_prefix_cache && !request.score_prompt;  // scores need every row computed
   sequence.prompt = scheduler_.prepare(
@@ -139,9 +119,10 @@ absl::StatusOr<RequestId> LocalEngine::submit(Request request, EventSink sink) {
 absl::StatusOr<RequestId> LocalEngine::try_submit(Request request, EventSink sink) {
   if (std::string trouble = options_.trouble(); !trouble.empty()) return absl::UnavailableError(trouble);
   if (draining_.load()) return absl::UnavailableError("the server is shutting down");
+  TANDEM_TRY(check_request(request, tokenizer_));
+  complete(request);
   TANDEM_ASSIGN(std::vector<TokenId> prompt, tokenize(request.prompt));
-  TANDEM_TRY(check(request, prompt));
-  request.num_choices = std::max(request.num_choices, 1U);
+  TANDEM_TRY(check_length(request, prompt));
 
   const RequestId id{next_request_.fetch_add(1)};
   const SequenceId first{next_sequence_.fetch_add(request.num_choices)};

@@ -52,7 +52,8 @@ class LocalEngine final : public Engine {
  private:
   absl::StatusOr<RequestId> try_submit(Request request, EventSink sink);
   absl::StatusOr<std::vector<TokenId>> tokenize(const Prompt& prompt) const;
-  absl::Status check(const Request& request, const std::vector<TokenId>& prompt) const;
+  absl::Status check_length(const Request& request, const std::vector<TokenId>& prompt) const;
+  void complete(Request& request) const;
   SequenceRequest sequence_request(const Request& request, const std::vector<TokenId>& prompt) const;
 
   const LocalEngineOptions options_;

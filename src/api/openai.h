@@ -1,17 +1,19 @@
-// OpenAI's request bodies as tandem requests: every check of type, range and support, before the engine sees anything.
+// OpenAI's request bodies as tandem requests. A parser maps fields and checks types; what values are allowed is
+// api/request_check.h's business, whose refusals in_openai_names() puts into OpenAI's words.
 // Null reads as absent. Fields that are unknown, or that change nothing here (user, metadata, store, service_tier,
 // safety_identifier, prompt_cache_key, reasoning_effort, verbosity, parallel_tool_calls, rid, request_id), are ignored
-// whatever their value; fields that would change the answer and are not supported yet are refused with 400 and their
-// name. Limits: n <= 128, prompts x n <= 1024, 16 stop strings of 8 KiB, 1024 logit_bias entries, 20 alternatives, 4096
-// messages. top_p 0 means greedy. The model name may be absent or empty. Pure functions, any thread.
+// whatever their value. Fields that would change the answer and are not supported are refused with 400 and their name,
+// unless their value says "off". The model name may be absent or empty. Pure functions, any thread.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "api/api_keys.h"
 #include "tandem/engine.h"
 #include "tandem/request.h"
 #include "tandem/tokenizer.h"
@@ -20,15 +22,22 @@ namespace tandem {
 
 enum class ApiKind : std::uint8_t { kChat, kCompletion };
 
+// What the client calls those fields of a Request that have several names in OpenAI's API.
+struct FieldNames {
+  std::string_view max_tokens = "max_tokens";
+  std::string_view top_logprobs = "top_logprobs";
+};
+
 // One HTTP call: an engine request per prompt, `num_choices` choices each. Choice index = prompt * num_choices +
 // choice.
 struct ApiCall {
   ApiKind kind = ApiKind::kChat;
   bool stream = false;
   bool include_usage = false;  // a usage chunk at the end of a stream
-  bool echo = false;
   std::uint32_t num_choices = 1;
   std::vector<Request> requests;
+  FieldNames names;
+  std::optional<std::int32_t> lowered_priority;  // set: the caller asked for more
 };
 
 // What a parser needs besides the body. Borrowed parts outlive the call.
@@ -36,19 +45,14 @@ struct CallContext {
   const ModelInfo& model;
   const Tokenizer& tokenizer;
   std::string request_id;
-  std::string tenant;
+  Caller caller;
   SloTargets slo;
 };
 
 absl::StatusOr<ApiCall> parse_chat_call(std::string_view body, const CallContext& context);
 absl::StatusOr<ApiCall> parse_completion_call(std::string_view body, const CallContext& context);
 
-// The reply bodies of /tokenize {prompt | content, add_special_tokens = true, return_token_strs = false} and
-// /detokenize {tokens}. Detokenizing writes control tokens as their literal text, so that a round trip is exact.
-absl::StatusOr<std::string> tokenize(std::string_view body, const CallContext& context);
-absl::StatusOr<std::string> detokenize(std::string_view body, const CallContext& context);
-
-// A header's milliseconds (x-slo-ttft-ms): 1 to one day.
-absl::StatusOr<std::uint32_t> parse_milliseconds(std::string_view value, std::string_view header);
+// A refusal by the engine of one of a call's requests, with the field as the client calls it.
+absl::Status in_openai_names(const absl::Status& status, const FieldNames& names);
 
 }  // namespace tandem

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "api/json_text.h"
-#include "base/status.h"
+#include "api/request_error.h"
 #include "fmt/core.h"
 
 namespace tandem {
@@ -57,7 +57,7 @@ int http_status(const absl::Status& status) {
 }
 
 std::string error_json(int http_status, const absl::Status& status) {
-  const std::optional<std::string> param = error_param(status);
+  const std::optional<std::string> param = error_field(status);
   const std::optional<std::string> code = error_code(status);
   const std::string_view fallback = default_code(http_status);
   return fmt::format(R"({{"error":{{"message":{},"type":"{}","param":{},"code":{}}}}})", quoted(message(status)),

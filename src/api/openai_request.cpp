@@ -9,23 +9,19 @@
 #include <utility>
 #include <vector>
 
+#include "api/json_as_sent.h"
 #include "api/json_fields.h"
 #include "api/openai.h"
 #include "api/openai_messages.h"
-#include "base/status.h"
+#include "api/request_check.h"
 #include "fmt/core.h"
 #include "nlohmann/json.hpp"
 
 namespace tandem {
 namespace {
 
-constexpr std::int64_t kMaxUint32 = std::numeric_limits<std::uint32_t>::max();
-constexpr std::int64_t kMaxInt32 = std::numeric_limits<std::int32_t>::max();
-constexpr std::int64_t kMaxInt64 = std::numeric_limits<std::int64_t>::max();
-constexpr std::size_t kMaxStops = 16;
-constexpr std::size_t kMaxStopBytes = 8192;
-constexpr std::size_t kMaxChoices = 1024;
-constexpr std::int64_t kMaxTop = 20;
+constexpr IntegerRange kSeed{std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()};
+constexpr std::size_t kMaxCallChoices = 1024;  // of all prompts of one call together
 constexpr std::uint32_t kDefaultCompletionTokens = 16;
 
 // Fields that change the answer and are not supported. Null, false, "", [] and {} say "off" and pass.
@@ -106,7 +102,7 @@ absl::Status check_response_format(const Fields& fields) {
     return request_error(fmt::format("'response_format' of type '{}' is not supported yet by this build.", type),
                          "response_format", "unsupported_parameter");
   }
-  return value_error("response_format.type", "expected 'text', 'json_object' or 'json_schema'.");
+  return field_error("response_format.type", "expected 'text', 'json_object' or 'json_schema'.");
 }
 
 absl::Status check_model(const Fields& fields, const ModelInfo& model) {
@@ -117,46 +113,32 @@ absl::Status check_model(const Fields& fields, const ModelInfo& model) {
                        "model", "model_not_found", absl::StatusCode::kNotFound);
 }
 
-absl::Status parse_logit_bias(const Fields& fields, TokenId vocab_size, SamplingParams& sampling) {
+absl::Status parse_logit_bias(const Fields& fields, SamplingParams& sampling) {
   const Json* bias = fields.find("logit_bias");
   if (bias == nullptr) return absl::OkStatus();
   if (!bias->is_object()) return type_error("logit_bias", "an object from token id to number", *bias);
-  if (bias->size() > kMaxBiases) {
-    return value_error("logit_bias",
-                       fmt::format("too many entries. Expected at most {}, but got {}.", kMaxBiases, bias->size()));
-  }
   for (const auto& [key, value] : bias->items()) {
     TokenId id = -1;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
-    if (key.empty() || error != std::errc{} || end != key.data() + key.size() || id < 0 || id >= vocab_size) {
-      return value_error("logit_bias",
-                         fmt::format("the key '{}' is not a token id. Expected a whole number from 0 to {}.",
-                                     shortened(key, 32), vocab_size - 1));
+    if (key.empty() || error != std::errc{} || end != key.data() + key.size()) {
+      return field_error("logit_bias", fmt::format("the key '{}' is not a token id.", shortened(key, 32)));
     }
-    TANDEM_ASSIGN(const double amount, read_number(value, "logit_bias", {.min = -100, .max = 100}));
-    sampling.logit_bias.emplace_back(id, static_cast<float>(amount));
+    TANDEM_ASSIGN(const float amount, read_number(value, "logit_bias"));
+    sampling.logit_bias.emplace_back(id, amount);
   }
   return absl::OkStatus();
 }
 
-absl::Status parse_sampling(const Fields& fields, TokenId vocab_size, SamplingParams& sampling) {
-  TANDEM_TRY(fields.read("temperature", sampling.temperature, {.min = 0, .max = 2}));
-  TANDEM_TRY(fields.read("top_p", sampling.top_p, {.min = 0, .max = 1}));
-  if (sampling.top_p == 0.0F) {
-    sampling.temperature = 0.0F;  // the smallest nucleus: the likeliest token alone
-    sampling.top_p = 1.0F;
-  }
-  TANDEM_TRY(fields.read("min_p", sampling.min_p, {.min = 0, .max = 1}));
-  TANDEM_TRY(fields.read("presence_penalty", sampling.presence_penalty, {.min = -2, .max = 2}));
-  TANDEM_TRY(fields.read("frequency_penalty", sampling.frequency_penalty, {.min = -2, .max = 2}));
-  TANDEM_TRY(fields.read("repetition_penalty", sampling.repetition_penalty, {.min = 0.01, .max = 10}));
-  std::optional<std::int64_t> top_k;
-  TANDEM_TRY(fields.read("top_k", top_k, {.min = -1, .max = kMaxInt32}));
-  sampling.top_k = static_cast<std::int32_t>(std::max<std::int64_t>(top_k.value_or(0), 0));
-  std::optional<std::int64_t> seed;
-  TANDEM_TRY(fields.read("seed", seed, {.min = -kMaxInt64 - 1, .max = kMaxInt64}));
-  if (seed) sampling.seed = static_cast<std::uint64_t>(*seed);
-  return parse_logit_bias(fields, vocab_size, sampling);
+absl::Status parse_sampling(const Fields& fields, SamplingParams& sampling) {
+  TANDEM_TRY(fields.read("temperature", sampling.temperature));
+  TANDEM_TRY(fields.read("top_p", sampling.top_p));
+  TANDEM_TRY(fields.read("min_p", sampling.min_p));
+  TANDEM_TRY(fields.read("presence_penalty", sampling.presence_penalty));
+  TANDEM_TRY(fields.read("frequency_penalty", sampling.frequency_penalty));
+  TANDEM_TRY(fields.read("repetition_penalty", sampling.repetition_penalty));
+  TANDEM_TRY(fields.read("top_k", sampling.top_k, limits::kTopK));
+  TANDEM_TRY(fields.read("seed", sampling.seed, kSeed));
+  return parse_logit_bias(fields, sampling);
 }
 
 absl::Status parse_stop_strings(const Fields& fields, std::vector<std::string>& stops) {
@@ -164,44 +146,21 @@ absl::Status parse_stop_strings(const Fields& fields, std::vector<std::string>& 
   if (stop == nullptr) return absl::OkStatus();
   const auto add = [&stops](const Json& value) {
     if (!value.is_string()) return type_error("stop", "a string or an array of strings", value);
-    const auto& text = value.get_ref<const std::string&>();
-    if (text.empty())
-      return value_error("stop", "empty string. Expected at least one character; leave 'stop' out for none.");
-    if (text.size() > kMaxStopBytes)
-      return value_error("stop", fmt::format("string too long. Expected at most {} bytes.", kMaxStopBytes));
-    stops.push_back(text);
+    stops.push_back(value.get<std::string>());
     return absl::OkStatus();
   };
   if (!stop->is_array()) return add(*stop);
-  if (stop->size() > kMaxStops) {
-    return value_error(
-        "stop",
-        fmt::format("array too long. Expected an array with maximum length {}, but got an array with length {} "
-                    "instead.",
-                    kMaxStops, stop->size()),
-        "array_above_max_length");
-  }
   for (const Json& value : *stop) TANDEM_TRY(add(value));
   return absl::OkStatus();
 }
 
-absl::Status parse_stopping(const Fields& fields, TokenId vocab_size, StopParams& stopping) {
-  std::optional<std::int64_t> min_tokens;
-  TANDEM_TRY(fields.read("min_tokens", min_tokens, {.min = 0, .max = kMaxUint32}));
-  stopping.min_tokens = static_cast<std::uint32_t>(min_tokens.value_or(0));
-  if (stopping.max_tokens && stopping.min_tokens > *stopping.max_tokens) {
-    return value_error("min_tokens", fmt::format("expected at most max_tokens ({}), but got {}.", *stopping.max_tokens,
-                                                 stopping.min_tokens));
-  }
+absl::Status parse_stopping(const Fields& fields, StopParams& stopping) {
+  TANDEM_TRY(fields.read("min_tokens", stopping.min_tokens, limits::kMinTokens));
   TANDEM_TRY(fields.read("ignore_eos", stopping.ignore_eos));
   TANDEM_TRY(fields.read("no_stop_trim", stopping.include_stop_text));
   TANDEM_TRY(fields.read("include_stop_str_in_output", stopping.include_stop_text));
   if (const Json* ids = fields.find("stop_token_ids"); ids != nullptr) {
-    TANDEM_ASSIGN(stopping.stop_token_ids, read_token_ids(*ids, "stop_token_ids", vocab_size));
-    if (stopping.stop_token_ids.size() > kMaxStopTokens) {
-      return value_error("stop_token_ids", fmt::format("array too long. Expected at most {} ids.", kMaxStopTokens),
-                         "array_above_max_length");
-    }
+    TANDEM_ASSIGN(stopping.stop_token_ids, read_token_ids(*ids, "stop_token_ids"));
   }
   return parse_stop_strings(fields, stopping.stop);
 }
@@ -211,7 +170,7 @@ absl::Status parse_stream(const Fields& fields, ApiCall& call) {
   const Json* options = fields.find("stream_options");
   if (options == nullptr) return absl::OkStatus();
   if (!options->is_object()) return type_error("stream_options", "an object", *options);
-  if (!call.stream) return value_error("stream_options", "only allowed when 'stream' is true.");
+  if (!call.stream) return field_error("stream_options", "only allowed when 'stream' is true.");
   return Fields(*options, "stream_options.").read("include_usage", call.include_usage);
 }
 
@@ -220,108 +179,85 @@ absl::Status parse_common(const Fields& fields, const CallContext& context, ApiC
   TANDEM_TRY(check_unsupported(fields));
   TANDEM_TRY(check_response_format(fields));
   TANDEM_TRY(parse_stream(fields, call));
-  TANDEM_TRY(parse_sampling(fields, context.tokenizer.vocab_size(), request.sampling));
-  TANDEM_TRY(parse_stopping(fields, context.tokenizer.vocab_size(), request.stopping));
-  std::optional<std::int64_t> n;
-  TANDEM_TRY(fields.read("n", n, {.min = 1, .max = 128}));
-  call.num_choices = request.num_choices = static_cast<std::uint32_t>(n.value_or(1));
+  TANDEM_TRY(parse_sampling(fields, request.sampling));
+  TANDEM_TRY(parse_stopping(fields, request.stopping));
+  TANDEM_TRY(fields.read("n", request.num_choices, limits::kNumChoices));
+  call.num_choices = request.num_choices;
   bool skip_special_tokens = true;
   TANDEM_TRY(fields.read("skip_special_tokens", skip_special_tokens));
   request.show_control_tokens = !skip_special_tokens;
-  std::optional<std::int64_t> priority;
-  TANDEM_TRY(fields.read("priority", priority, {.min = -kMaxInt32 - 1, .max = kMaxInt32}));
-  request.priority = static_cast<std::int32_t>(priority.value_or(0));
+  TANDEM_TRY(fields.read("priority", request.priority, limits::kPriority));
   TANDEM_TRY(fields.read("cache_salt", request.cache_salt));
   TANDEM_TRY(fields.read("cache_prompt", request.use_prefix_cache));
   request.id = context.request_id;
-  request.tenant = context.tenant;
   request.slo = context.slo;
+  call.lowered_priority = attribute(context.caller, request);
   return absl::OkStatus();
 }
 
 absl::Status parse_chat_logprobs(const Fields& fields, Request& request) {
   bool wanted = false;
   TANDEM_TRY(fields.read("logprobs", wanted));
-  std::optional<std::int64_t> top;
-  TANDEM_TRY(fields.read("top_logprobs", top, {.min = 0, .max = kMaxTop}));
-  if (top && !wanted) return value_error("top_logprobs", "only allowed when 'logprobs' is true.");
-  if (wanted) request.top_logprobs = static_cast<std::uint32_t>(top.value_or(0));
+  std::uint32_t top = 0;
+  TANDEM_TRY(fields.read("top_logprobs", top, limits::kTopLogprobs));
+  // 0 says "no alternatives", which is so without log-probabilities too.
+  if (top > 0 && !wanted) return field_error("top_logprobs", "only allowed when 'logprobs' is true.");
+  if (wanted) request.top_logprobs = top;
   return absl::OkStatus();
 }
 
-absl::Status parse_template_options(const Fields& fields, ChatPrompt& prompt) {
+absl::Status parse_template_options(const Fields& fields, std::string_view body, ChatPrompt& prompt) {
   TANDEM_TRY(fields.read("continue_final_message", prompt.continue_final_message));
   prompt.add_generation_prompt = !prompt.continue_final_message;
   TANDEM_TRY(fields.read("add_generation_prompt", prompt.add_generation_prompt));
-  if (prompt.continue_final_message && prompt.add_generation_prompt) {
-    return value_error("continue_final_message", "cannot be combined with 'add_generation_prompt': true.");
-  }
   if (const Json* kwargs = fields.find("chat_template_kwargs"); kwargs != nullptr) {
     if (!kwargs->is_object()) return type_error("chat_template_kwargs", "an object", *kwargs);
-    if (!kwargs->empty()) prompt.template_kwargs_json = kwargs->dump(-1, ' ', false, Json::error_handler_t::replace);
+    if (!kwargs->empty()) prompt.template_kwargs_json = json_as_sent(body, "chat_template_kwargs").front();
   }
   return absl::OkStatus();
 }
 
-std::optional<std::uint32_t> as_limit(std::optional<std::int64_t> tokens) {
-  if (!tokens) return std::nullopt;
-  return static_cast<std::uint32_t>(*tokens);
-}
-
-absl::Status check_prompt_text(const std::string& text, const Tokenizer& tokenizer) {
-  if (!text.empty() || tokenizer.spec().add_bos) return absl::OkStatus();
-  return value_error("prompt", "empty string. This model has no begin token, so a prompt needs at least one character.",
-                     "empty_string");
-}
-
-absl::StatusOr<Prompt> parse_one_prompt(const Json& value, const Tokenizer& tokenizer) {
-  if (value.is_string()) {
-    const auto& text = value.get_ref<const std::string&>();
-    TANDEM_TRY(check_prompt_text(text, tokenizer));
-    return Prompt(text);
-  }
-  TANDEM_ASSIGN(std::vector<TokenId> ids, read_token_ids(value, "prompt", tokenizer.vocab_size()));
-  if (ids.empty()) return value_error("prompt", "empty array. Expected at least one token id.", "empty_array");
+absl::StatusOr<Prompt> parse_one_prompt(const Json& value) {
+  if (value.is_string()) return Prompt(value.get<std::string>());
+  TANDEM_ASSIGN(std::vector<TokenId> ids, read_token_ids(value, "prompt"));
   return Prompt(std::move(ids));
 }
 
 // A string, a list of strings, a list of token ids, or a list of such lists.
-absl::StatusOr<std::vector<Prompt>> parse_prompts(const Fields& fields, const Tokenizer& tokenizer) {
+absl::StatusOr<std::vector<Prompt>> parse_prompts(const Fields& fields) {
   const Json* value = fields.find("prompt");
-  if (value == nullptr)
-    return request_error("Missing required parameter: 'prompt'.", "prompt", "missing_required_parameter");
+  if (value == nullptr) return missing_error("prompt");
   std::vector<Prompt> prompts;
   const bool is_list = value->is_array() && !value->empty() && ((*value)[0].is_string() || (*value)[0].is_array());
   if (!is_list) {
     if (!value->is_string() && !value->is_array()) return type_error("prompt", "a string or an array", *value);
-    TANDEM_ASSIGN(Prompt prompt, parse_one_prompt(*value, tokenizer));
+    TANDEM_ASSIGN(Prompt prompt, parse_one_prompt(*value));
     prompts.push_back(std::move(prompt));
     return prompts;
   }
-  if (value->size() > kMaxChoices) {
-    return value_error("prompt",
-                       fmt::format("too many prompts. Expected at most {}, but got {}.", kMaxChoices, value->size()));
+  if (value->size() > kMaxCallChoices) {
+    return field_error(
+        "prompt", fmt::format("too many prompts. Expected at most {}, but got {}.", kMaxCallChoices, value->size()));
   }
   const bool strings = (*value)[0].is_string();
   for (const Json& item : *value) {
     if (item.is_string() != strings)
-      return value_error("prompt", "the prompts of one request must be all strings or all token ids.");
-    TANDEM_ASSIGN(Prompt prompt, parse_one_prompt(item, tokenizer));
+      return field_error("prompt", "the prompts of one request must be all strings or all token ids.");
+    TANDEM_ASSIGN(Prompt prompt, parse_one_prompt(item));
     prompts.push_back(std::move(prompt));
   }
   return prompts;
 }
 
 absl::Status parse_completion_logprobs(const Fields& fields, Request& request) {
-  std::optional<std::int64_t> top;
-  TANDEM_TRY(fields.read("logprobs", top, {.min = 0, .max = kMaxTop}));
-  if (top) request.top_logprobs = static_cast<std::uint32_t>(*top);
-  return absl::OkStatus();
+  const Json* value = fields.find("logprobs");
+  if (value != nullptr && *value == false) return absl::OkStatus();
+  return fields.read("logprobs", request.top_logprobs, limits::kTopLogprobs);
 }
 
 absl::Status check_best_of(const Fields& fields, std::uint32_t num_choices) {
   std::optional<std::int64_t> best_of;
-  TANDEM_TRY(fields.read("best_of", best_of, {.min = 1, .max = 128}));
+  TANDEM_TRY(fields.read("best_of", best_of, limits::kNumChoices));
   if (!best_of || *best_of == 1 || *best_of == num_choices) return absl::OkStatus();
   return unsupported("best_of", " other than 1");
 }
@@ -336,15 +272,13 @@ absl::StatusOr<ApiCall> parse_chat_call(std::string_view body, const CallContext
   call.kind = ApiKind::kChat;
   Request request;
   ChatPrompt prompt;
-  TANDEM_ASSIGN(prompt.messages, parse_messages(fields));
-  std::optional<std::int64_t> max_tokens;
-  std::optional<std::int64_t> max_completion_tokens;
-  TANDEM_TRY(fields.read("max_tokens", max_tokens, {.min = 1, .max = kMaxUint32}));
-  TANDEM_TRY(fields.read("max_completion_tokens", max_completion_tokens, {.min = 1, .max = kMaxUint32}));
-  request.stopping.max_tokens = as_limit(max_completion_tokens ? max_completion_tokens : max_tokens);
+  TANDEM_ASSIGN(prompt.messages, parse_messages(fields, body));
+  TANDEM_TRY(fields.read("max_tokens", request.stopping.max_tokens, limits::kMaxTokens));
+  if (fields.find("max_completion_tokens") != nullptr) call.names.max_tokens = "max_completion_tokens";
+  TANDEM_TRY(fields.read("max_completion_tokens", request.stopping.max_tokens, limits::kMaxTokens));
   TANDEM_TRY(parse_common(fields, context, call, request));
   TANDEM_TRY(parse_chat_logprobs(fields, request));
-  TANDEM_TRY(parse_template_options(fields, prompt));
+  TANDEM_TRY(parse_template_options(fields, body, prompt));
   bool echo = false;
   TANDEM_TRY(fields.read("echo", echo));
   if (echo) return unsupported("echo", " of a chat");
@@ -359,30 +293,37 @@ absl::StatusOr<ApiCall> parse_completion_call(std::string_view body, const CallC
   TANDEM_TRY(check_model(fields, context.model));
   ApiCall call;
   call.kind = ApiKind::kCompletion;
+  call.names.top_logprobs = "logprobs";
   Request request;
-  TANDEM_ASSIGN(std::vector<Prompt> prompts, parse_prompts(fields, context.tokenizer));
-  TANDEM_TRY(fields.read("echo", call.echo));
+  TANDEM_ASSIGN(std::vector<Prompt> prompts, parse_prompts(fields));
+  TANDEM_TRY(fields.read("echo", request.echo));
+  request.stopping.max_tokens = kDefaultCompletionTokens;
   // Nothing but the prompt, with its log-probabilities, is what echo with 0 asks for.
-  std::optional<std::int64_t> max_tokens;
-  TANDEM_TRY(fields.read("max_tokens", max_tokens, {.min = call.echo ? 0 : 1, .max = kMaxUint32}));
-  request.stopping.max_tokens = as_limit(max_tokens).value_or(kDefaultCompletionTokens);
+  const IntegerRange max_tokens{.min = request.echo ? 0 : limits::kMaxTokens.min, .max = limits::kMaxTokens.max};
+  TANDEM_TRY(fields.read("max_tokens", request.stopping.max_tokens, max_tokens));
   TANDEM_TRY(parse_common(fields, context, call, request));
   TANDEM_TRY(parse_completion_logprobs(fields, request));
   TANDEM_TRY(check_best_of(fields, call.num_choices));
-  if (prompts.size() * call.num_choices > kMaxChoices) {
-    return value_error("n", fmt::format("prompts x n must be at most {}, but got {} x {}.", kMaxChoices, prompts.size(),
-                                        call.num_choices));
+  if (prompts.size() * call.num_choices > kMaxCallChoices) {
+    return field_error("n", fmt::format("prompts x n must be at most {}, but got {} x {}.", kMaxCallChoices,
+                                        prompts.size(), call.num_choices));
   }
-  request.score_prompt = call.echo && request.top_logprobs.has_value();
-  if (request.score_prompt && call.num_choices > 1) {
-    // Every choice would repeat the whole prompt's entries: a small request must not ask for a reply without bound.
-    return value_error("n", "must be 1 together with 'echo' and 'logprobs'.");
-  }
+  request.score_prompt = request.echo && request.top_logprobs.has_value();
   for (Prompt& prompt : prompts) {
     Request& one = call.requests.emplace_back(request);
     one.prompt = std::move(prompt);
   }
   return call;
+}
+
+absl::Status in_openai_names(const absl::Status& status, const FieldNames& names) {
+  const std::string field = error_field(status).value_or("");
+  if (field == "num_choices") return rename_field(status, "n");
+  if (field == "max_tokens") return rename_field(status, names.max_tokens);
+  if (field == "top_logprobs") return rename_field(status, names.top_logprobs);
+  if (field == "ttft_ms") return rename_field(status, "x-slo-ttft-ms");
+  if (field == "tpot_ms") return rename_field(status, "x-slo-tpot-ms");
+  return status;
 }
 
 }  // namespace tandem

@@ -1,16 +1,16 @@
 #include "api/openai_response.h"
 
-#include <openssl/rand.h>
-
 #include <algorithm>
-#include <array>
 #include <ctime>
 #include <utility>
 #include <variant>
 
 #include "api/json_text.h"
 #include "api/openai_error.h"
+#include "api/request_id.h"
+#include "base/fnv1a.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "fmt/format.h"
 
 namespace tandem {
@@ -28,9 +28,7 @@ void append_separated(std::string& list, std::string_view item) {
 }
 
 std::string fingerprint(const ModelInfo& model) {
-  std::uint64_t hash = 14695981039346656037ULL;  // FNV-1a
-  for (const char c : model.id + '\n' + model.root) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
-  return fmt::format("fp_{:012x}", hash >> 16U);
+  return fmt::format("fp_{:012x}", fnv1a(model.id + '\n' + model.root) >> 16U);
 }
 
 void append_bytes(std::string& out, std::string_view bytes) {
@@ -92,14 +90,6 @@ std::string model_json(const ModelInfo& model) {
 
 std::string models_json(const ModelInfo& model) {
   return fmt::format(R"({{"object":"list","data":[{}]}})", model_json(model));
-}
-
-std::string random_hex128() {
-  std::array<unsigned char, 16> bytes{};
-  TANDEM_CHECK(RAND_bytes(bytes.data(), static_cast<int>(bytes.size())) == 1, "the system's random source works");
-  std::string out;
-  for (const unsigned char byte : bytes) out += fmt::format("{:02x}", byte);
-  return out;
 }
 
 ApiReply::ApiReply(ApiCall call, const ModelInfo& model, const Tokenizer& tokenizer)
@@ -201,7 +191,7 @@ void ApiReply::open_choice(std::size_t index) {
   if (std::exchange(choice.opened, true)) return;
   started_ = true;
   if (call_.kind == ApiKind::kCompletion) {
-    if (!call_.echo) return;
+    if (!call_.requests[index / call_.num_choices].echo) return;
     std::string text;
     add_echo(index, text);
     if (stream_ && !text.empty()) write_chunk(index, text, choice, nullptr);
@@ -228,7 +218,7 @@ void ApiReply::add_echo(std::size_t index, std::string& text) {
     for (const TokenId id : prompt.token_ids) {
       if (!is_hidden(id)) bytes += tokenizer_.token_bytes(id);
     }
-    append_utf8(text, bytes);
+    append_repaired_utf8(text, bytes);
   }
   if (call_.requests[prompt_idx].top_logprobs && !prompt.token_ids.empty()) {
     // A text is echoed as it was given, control tokens and all; only a begin token that the tokenizer added is not in

@@ -17,9 +17,6 @@ namespace tandem {
 std::string models_json(const ModelInfo& model);
 std::string model_json(const ModelInfo& model);
 
-// 32 hex digits of the system's random source.
-std::string random_hex128();
-
 // Collects the events of one ApiCall. Stream: take_events() gives whole SSE events ("data: ...\n\n") as they come.
 // Otherwise body() is the reply once done(). A failure is reported by status(), and what it looks like on the wire is
 // the caller's choice: an HTTP status while nothing was sent, error_event() after that.
@@ -37,6 +34,7 @@ class ApiReply final {
   bool started() const { return started_; }  // some text, an end or an opening chunk exists
   bool done() const { return status_.ok() && prompts_left_ == 0; }
   const absl::Status& status() const { return status_; }
+  std::optional<std::int32_t> lowered_priority() const { return call_.lowered_priority; }
 
   std::string take_events();
   std::string body() const;

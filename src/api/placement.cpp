@@ -14,13 +14,13 @@ std::string_view placement_word(Placement placement) { return placement == Place
 
 absl::Status check_decode_units(std::int64_t units, const PlacementState& state) {
   if (state.placement == Placement::kFused) {
-    return value_error("decode_units", "this server's placement is fused: one lane does both phases with every unit.");
+    return field_error("decode_units", "this server's placement is fused: one lane does both phases with every unit.");
   }
   if (state.num_units < 2) {
-    return value_error("decode_units", "this server computes on one unit, which cannot be split.");
+    return field_error("decode_units", "this server computes on one unit, which cannot be split.");
   }
   if (units < 1 || units >= state.num_units) {
-    return value_error("decode_units",
+    return field_error("decode_units",
                        fmt::format("expected 1 to {} of the {} units, which leaves prefill one, but got {}.",
                                    state.num_units - 1, state.num_units, units));
   }
@@ -33,7 +33,7 @@ absl::StatusOr<LaneId> lane_named(std::string_view name, const PlacementState& s
     if (state.lanes[lane].name == name) return LaneId{lane};
     names += (lane > 0 ? ", " : "") + state.lanes[lane].name;
   }
-  return value_error("replace", fmt::format("there is no lane '{}'; the lanes are: {}.", shortened(name), names));
+  return field_error("replace", fmt::format("there is no lane '{}'; the lanes are: {}.", shortened(name), names));
 }
 
 }  // namespace
@@ -95,9 +95,9 @@ absl::Status check_placement_change(const PlacementChange& change, const Placeme
   if (change.decode_units) TANDEM_TRY(check_decode_units(*change.decode_units, state));
   for (auto lane = change.replace.begin(); lane != change.replace.end(); ++lane) {
     if (lane->value >= state.lanes.size())
-      return value_error("replace", fmt::format("there is no lane {}.", lane->value));
+      return field_error("replace", fmt::format("there is no lane {}.", lane->value));
     if (std::find(change.replace.begin(), lane, *lane) != lane) {
-      return value_error("replace", fmt::format("the lane '{}' is named twice.", state.lanes[lane->value].name));
+      return field_error("replace", fmt::format("the lane '{}' is named twice.", state.lanes[lane->value].name));
     }
   }
   return absl::OkStatus();

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "base/utf8.h"
 #include "fmt/core.h"
 #include "spdlog/sinks/stdout_sinks.h"
 #include "spdlog/spdlog.h"
@@ -33,29 +34,13 @@ std::string_view level_name(spdlog::level::level_enum level) {
   return {name.data(), name.size()};
 }
 
-// Length of the well-formed UTF-8 sequence (RFC 3629) at the front of `text`; 0 when it is malformed.
-std::size_t utf8_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(0);
-  if (lead < 0x80) return 1;
-  const std::size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-  if (lead < 0xC2 || lead > 0xF4 || text.size() < length) return 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  }
-  const bool overlong = (lead == 0xE0 && byte(1) < 0xA0) || (lead == 0xF0 && byte(1) < 0x90);
-  const bool surrogate = lead == 0xED && byte(1) > 0x9F;
-  const bool too_large = lead == 0xF4 && byte(1) > 0x8F;
-  return overlong || surrogate || too_large ? 0 : length;
-}
-
 void append_escaped(std::string_view text, LogFormat format, spdlog::memory_buf_t& out) {
   const auto append = [&](std::string_view piece) { out.append(piece.data(), piece.data() + piece.size()); };
   while (!text.empty()) {
-    const std::size_t length = utf8_length(text);
+    const Utf8Unit unit = decode_utf8(text);
     const auto byte = static_cast<unsigned char>(text[0]);
-    if (length == 0) {
-      append("\xEF\xBF\xBD");  // U+FFFD
+    if (unit.state != Utf8State::kValid) {
+      append(kReplacementUtf8);
     } else if (byte == '\n') {
       append("\\n");
     } else if (byte < 0x20 || byte == 0x7F) {
@@ -64,9 +49,9 @@ void append_escaped(std::string_view text, LogFormat format, spdlog::memory_buf_
       append("\\");
       append(text.substr(0, 1));
     } else {
-      append(text.substr(0, length));
+      append(text.substr(0, unit.length));
     }
-    text.remove_prefix(length == 0 ? 1 : length);
+    text.remove_prefix(unit.length);
   }
 }
 

@@ -6,10 +6,18 @@
 #include <cstdint>
 #include <string_view>
 
+#include "base/words.h"
+
 namespace tandem {
 
 enum class LogLevel : std::uint8_t { kTrace, kDebug, kInfo, kWarning, kError, kOff };
 enum class LogFormat : std::uint8_t { kText, kJson };
+
+// As --log-level and --log-format take them.
+inline constexpr Word<LogLevel> kLogLevelWords[] = {{"trace", LogLevel::kTrace}, {"debug", LogLevel::kDebug},
+                                                    {"info", LogLevel::kInfo},   {"warning", LogLevel::kWarning},
+                                                    {"error", LogLevel::kError}, {"off", LogLevel::kOff}};
+inline constexpr Word<LogFormat> kLogFormatWords[] = {{"text", LogFormat::kText}, {"json", LogFormat::kJson}};
 
 // Called once, from main, before other threads start. Lines logged before it go to stderr as they are.
 void init_logging(LogLevel level, LogFormat format, std::string_view process_name);

@@ -11,27 +11,21 @@
 namespace tandem {
 namespace {
 
-constexpr char kParamUrl[] = "tandem/param";
-constexpr char kCodeUrl[] = "tandem/code";
-
-std::optional<std::string> payload(const absl::Status& status, const char* url) {
-  const auto cord = status.GetPayload(url);
-  if (!cord) return std::nullopt;
-  return std::string(*cord);
-}
+constexpr char kFieldUrl[] = "tandem/field";
 
 }  // namespace
 
-absl::Status request_error(std::string_view message, std::string_view param, std::string_view code,
-                           absl::StatusCode status_code) {
+absl::Status request_error(std::string_view message, std::string_view field, absl::StatusCode status_code) {
   absl::Status status(status_code, std::string(message));
-  if (!param.empty()) status.SetPayload(kParamUrl, absl::Cord(std::string(param)));
-  if (!code.empty()) status.SetPayload(kCodeUrl, absl::Cord(std::string(code)));
+  if (!field.empty()) status.SetPayload(kFieldUrl, absl::Cord(std::string(field)));
   return status;
 }
 
-std::optional<std::string> error_param(const absl::Status& status) { return payload(status, kParamUrl); }
-std::optional<std::string> error_code(const absl::Status& status) { return payload(status, kCodeUrl); }
+std::optional<std::string> error_field(const absl::Status& status) {
+  const auto cord = status.GetPayload(kFieldUrl);
+  if (!cord) return std::nullopt;
+  return std::string(*cord);
+}
 
 absl::Status annotate(const absl::Status& status, std::string_view context) {
   if (status.ok()) return status;

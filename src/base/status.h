@@ -1,5 +1,5 @@
 // How a failure of the outside world travels (absl::Status) and how a broken invariant ends the process.
-// A request error also carries the field at fault and OpenAI's machine-readable code, as status payloads.
+// A request error also names the field of the request at fault. Any thread.
 #pragma once
 
 #include <optional>
@@ -11,12 +11,10 @@
 
 namespace tandem {
 
-// An error the client caused: `param` names the request field (empty: none), `code` is OpenAI's
-// string code such as "context_length_exceeded" (empty: none).
-absl::Status request_error(std::string_view message, std::string_view param = {}, std::string_view code = {},
+// An error that the client caused. `field` names the part of the request at fault (empty: none).
+absl::Status request_error(std::string_view message, std::string_view field = {},
                            absl::StatusCode status_code = absl::StatusCode::kInvalidArgument);
-std::optional<std::string> error_param(const absl::Status& status);
-std::optional<std::string> error_code(const absl::Status& status);
+std::optional<std::string> error_field(const absl::Status& status);
 
 // The status' text. (Debian builds Abseil with a string_view of its own, so texts are made with fmt::format and
 // read through this.)

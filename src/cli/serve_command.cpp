@@ -14,6 +14,7 @@
 #include "cli/instance_run.h"
 #include "cli/names.h"
 #include "cli/serve_limits.h"
+#include "cli/server_options.h"
 #include "fmt/core.h"
 
 namespace tandem {
@@ -52,14 +53,15 @@ absl::StatusOr<std::uint32_t> settle_connections(const ServerConfig& config) {
   return connections;
 }
 
-HttpOptions http_options(const ServerConfig& config, std::uint32_t max_connections) {
+HttpOptions http_options(const ServerConfig& config, const std::vector<ApiKey>& keys, std::uint32_t max_connections) {
   HttpOptions options;
   options.host = without_brackets(config.host);
   options.max_connections = max_connections;
   options.max_pending_body_bytes = config.max_pending_body_bytes.value_or(8 * config.max_body_bytes);
   options.port = config.port;
   options.threads = config.http_threads;
-  options.api_keys = config.api_keys;
+  options.api_keys = keys;
+  options.max_priority = max_priority(config);
   options.admin_api_key = config.admin_api_key;
   options.max_body_bytes = config.max_body_bytes;
   options.max_header_bytes = config.max_header_bytes;
@@ -95,12 +97,14 @@ int serve_command(const ServerConfig& config) {
   LocalEngine& engine = (*run)->engine();
   const auto connections = settle_connections(config);
   if (!connections.ok()) return failed_start(connections.status());
-  auto http = HttpServer::create(http_options(config, *connections), engine, (*run)->instance().metrics());
+  const auto keys = api_keys(config);
+  if (!keys.ok()) return failed_start(keys.status());
+  auto http = HttpServer::create(http_options(config, *keys, *connections), engine, (*run)->instance().metrics());
   if (!http.ok()) return failed_start(http.status());
   std::unique_ptr<GrpcServer> grpc;
   if (config.grpc_port) {
     auto created = GrpcServer::create(
-        {without_brackets(config.host), *config.grpc_port, config.api_keys, config.admin_api_key}, engine);
+        {without_brackets(config.host), *config.grpc_port, *keys, max_priority(config), config.admin_api_key}, engine);
     if (!created.ok()) return failed_start(created.status());
     grpc = *std::move(created);
     TANDEM_LOG(kInfo, "gRPC listens on {}:{}", config.host, grpc->port());

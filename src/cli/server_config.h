@@ -35,7 +35,8 @@ struct ServerConfig {
   std::optional<std::uint64_t> max_pending_body_bytes;  // absent: eight times max_body_bytes
   std::uint32_t max_header_bytes = std::uint32_t{64} << 10;
   std::vector<std::string> cors_allow_origins;  // empty: no CORS headers; "*": any origin
-  std::vector<std::string> api_keys;            // empty: no authentication
+  std::vector<std::string> api_keys;            // "KEY" or "KEY max-priority=N"; empty: no authentication
+  std::optional<std::int32_t> max_priority;     // of keys without their own; absent: 0 with api_keys, any without
   std::string admin_api_key;                    // empty: any key of api_keys is an administrator's
 
   // ---- KV pool; at most one of the two sizes is set, neither: what the memory allows. What is absent is taken over

@@ -1,8 +1,14 @@
 #include "cli/server_options.h"
 
 #include <algorithm>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "fmt/core.h"
+#include "kernels/cpu/isa.h"
 #include "tandem/types.h"
 
 namespace tandem {
@@ -10,6 +16,9 @@ namespace {
 
 constexpr std::int64_t kMaxTokens = std::int64_t{1} << 40;
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
+constexpr std::int64_t kDayMs = 86'400'000;
+constexpr std::int64_t kMinPriority = std::numeric_limits<std::int32_t>::min();
+constexpr std::int64_t kMaxPriority = std::numeric_limits<std::int32_t>::max();
 
 void add_model(ServerConfig& c, OptionTable& table) {
   table.add_text("model", c.model, "a .gguf file or a folder with config.json; empty: the default model");
@@ -22,8 +31,9 @@ void add_compute(ServerConfig& c, OptionTable& table) {
   table.add_integer("decode-units", c.decode_units, "auto", 1, 1023,
                     "cores decode gets while prompts are read too; auto: half");
   table.add_integer("threads", c.threads, 0, 1024, "cores to compute on; 0: all this process may use");
-  table.add_choice<std::string>("isa", c.isa,
-                                {{"auto", ""}, {"avx2", "avx2"}, {"avx512", "avx512"}, {"avx512-bf16", "avx512-bf16"}},
+  std::vector<std::pair<std::string, std::string>> isas{{"auto", ""}};
+  for (const auto& entry : cpu::kIsaWords) isas.emplace_back(entry.word, entry.word);
+  table.add_choice<std::string>("isa", c.isa, std::move(isas),
                                 "instruction set of the kernels; auto: the best this processor has");
 }
 
@@ -42,8 +52,11 @@ void add_endpoints(ServerConfig& c, OptionTable& table) {
   table.add_integer("max-header-bytes", c.max_header_bytes, 1024, kMiB, "larger request headers get 431");
   table.add_list("cors-allow-origins", c.cors_allow_origins, "origins browsers may call from; * for any");
   table.add_list("api-keys", c.api_keys,
-                 "keys clients present as `Authorization: Bearer KEY`; none: no authentication. Prefer the "
-                 "configuration file: other users can read a command line");
+                 "keys clients present as `Authorization: Bearer KEY`; none: no authentication. \"KEY max-priority=N\" "
+                 "gives a key a bound of its own. Prefer the configuration file: other users can read a command line");
+  table.add_integer("max-priority", c.max_priority, "auto", kMinPriority, kMaxPriority,
+                    "highest priority a request may have; what asks for more gets this one, and a header "
+                    "x-tandem-priority that says so; auto: 0 with api-keys, any without");
   table.add_text("admin-api-key", c.admin_api_key, "key for administrative endpoints; empty: any of api-keys");
 }
 
@@ -54,9 +67,10 @@ void add_pool(ServerConfig& c, OptionTable& table) {
   table.add_integer("kv-cache-tokens", c.kv_cache_tokens, "auto", 1, kMaxTokens,
                     "size of the KV pool in tokens; auto: from the memory that is free");
   table.add_real("kv-cache-gib", c.kv_cache_gib, "auto", 0.001, 65536, "size of the KV pool in GiB instead");
+  auto kv_dtypes = choices_of<std::optional<DType>>(kKvDTypeWords);
+  kv_dtypes.insert(kv_dtypes.begin(), {"auto", std::nullopt});
   table.add_choice<std::optional<DType>>(
-      "kv-dtype", c.kv_dtype,
-      {{"auto", {}}, {"f16", DType::kF16}, {"bf16", DType::kBF16}, {"f32", DType::kF32}, {"q8_0", DType::kQ8_0}},
+      "kv-dtype", c.kv_dtype, std::move(kv_dtypes),
       "element type of keys and values in the pool; auto: f32 when the weights are unquantised, else f16");
   table.add_flag("prefix-cache", c.prefix_cache, "keep the blocks of ended sequences for prompts that begin alike");
   table.add_text("owner-socket", c.owner_socket,
@@ -71,24 +85,19 @@ void add_scheduling(ServerConfig& c, OptionTable& table) {
   table.add_integer("prefill-chunk-tokens", c.prefill_chunk_tokens, 16, 65536, "most prompt tokens in one step");
   table.add_integer("look-ahead-steps", c.look_ahead_steps, 0, kMaxLookAhead,
                     "decode steps queued on a worker beyond the one it is running; 0: none");
-  table.add_integer("default-ttft-ms", c.default_ttft_ms, "none", 1, 3'600'000,
-                    "time-to-first-token target of requests that bring none");
-  table.add_integer("default-tpot-ms", c.default_tpot_ms, "none", 1, 3'600'000,
-                    "time-per-output-token target of requests that bring none");
+  table.add_integer("default-ttft-ms", c.default_ttft_ms, "none", 1, kDayMs,
+                    "target for the time to the first token, of requests that bring none (header x-slo-ttft-ms)");
+  table.add_integer("default-tpot-ms", c.default_tpot_ms, "none", 1, kDayMs,
+                    "target for the mean time between output tokens, of requests that bring none (header "
+                    "x-slo-tpot-ms). Metric tandem_slo_requests_total counts whether targets are met; what is "
+                    "scheduled first depends on the other target alone");
 }
 
 void add_life(ServerConfig& c, OptionTable& table) {
   table.add_integer("drain-grace-s", c.drain_grace_s, 0, 86'400, "seconds running requests get after SIGTERM");
-  table.add_choice("log-level", c.log_level,
-                   {{"trace", LogLevel::kTrace},
-                    {"debug", LogLevel::kDebug},
-                    {"info", LogLevel::kInfo},
-                    {"warning", LogLevel::kWarning},
-                    {"error", LogLevel::kError},
-                    {"off", LogLevel::kOff}},
+  table.add_choice("log-level", c.log_level, choices_of<LogLevel>(kLogLevelWords),
                    "least level of the lines on stderr");
-  table.add_choice("log-format", c.log_format, {{"text", LogFormat::kText}, {"json", LogFormat::kJson}},
-                   "form of the lines on stderr");
+  table.add_choice("log-format", c.log_format, choices_of<LogFormat>(kLogFormatWords), "form of the lines on stderr");
 }
 
 // A key travels in a header: visible ASCII (RFC 9110, token68 and more), no space. The message never shows it.
@@ -98,6 +107,21 @@ absl::Status check_key(std::string_view key, std::string_view where) {
   if (!key.empty() && key.size() <= kMaxKey && visible) return absl::OkStatus();
   return absl::InvalidArgumentError(
       fmt::format("{} must be 1 to {} visible ASCII characters without spaces", where, kMaxKey));
+}
+
+// "KEY" or "KEY max-priority=N".
+absl::StatusOr<ApiKey> parse_api_key(std::string_view item, std::string_view where) {
+  constexpr std::string_view kBound = " max-priority=";
+  ApiKey parsed;
+  if (const std::size_t at = item.find(kBound); at != std::string_view::npos) {
+    const auto bound = parse_integer(item.substr(at + kBound.size()), kMinPriority, kMaxPriority);
+    if (!bound.ok()) return annotate(bound.status(), fmt::format("{} max-priority", where));
+    parsed.max_priority = static_cast<std::int32_t>(*bound);
+    item = item.substr(0, at);
+  }
+  TANDEM_TRY(check_key(item, where));
+  parsed.key = item;
+  return parsed;
 }
 
 // "*", "null" or scheme://host[:port], as browsers send it.
@@ -141,12 +165,25 @@ absl::Status check_server_config(const ServerConfig& config) {
                     *config.max_pending_body_bytes, config.max_body_bytes));
   }
   if (config.host.empty()) return absl::InvalidArgumentError("host: is empty; write an address such as 127.0.0.1");
-  for (std::size_t i = 0; i < config.api_keys.size(); ++i) {
-    TANDEM_TRY(check_key(config.api_keys[i], fmt::format("api-keys: item {}", i + 1)));
-  }
+  if (const auto keys = api_keys(config); !keys.ok()) return keys.status();
   if (!config.admin_api_key.empty()) TANDEM_TRY(check_key(config.admin_api_key, "admin-api-key:"));
   for (const std::string& origin : config.cors_allow_origins) TANDEM_TRY(check_origin(origin));
   return absl::OkStatus();
+}
+
+std::optional<std::int32_t> max_priority(const ServerConfig& config) {
+  if (config.max_priority) return config.max_priority;
+  return config.api_keys.empty() ? std::nullopt : std::optional<std::int32_t>(0);
+}
+
+absl::StatusOr<std::vector<ApiKey>> api_keys(const ServerConfig& config) {
+  std::vector<ApiKey> keys;
+  for (const std::string& item : config.api_keys) {
+    TANDEM_ASSIGN(ApiKey key, parse_api_key(item, fmt::format("api-keys: item {}", keys.size() + 1)));
+    if (!key.max_priority) key.max_priority = max_priority(config);
+    keys.push_back(std::move(key));
+  }
+  return keys;
 }
 
 }  // namespace tandem

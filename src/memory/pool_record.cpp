@@ -45,13 +45,4 @@ absl::Status check_pool_record(const PoolRecord& record, const PoolDemand& deman
   return absl::OkStatus();
 }
 
-std::string_view kv_dtype_word(DType dtype) {
-  switch (dtype) {
-    case DType::kF32: return "f32";
-    case DType::kBF16: return "bf16";
-    case DType::kQ8_0: return "q8_0";
-    default: return "f16";
-  }
-}
-
 }  // namespace tandem

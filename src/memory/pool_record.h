@@ -7,7 +7,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -41,8 +40,5 @@ struct PoolDemand {
 
 // FailedPrecondition names both values and the remedy.
 absl::Status check_pool_record(const PoolRecord& record, const PoolDemand& demand);
-
-// As --kv-dtype takes it.
-std::string_view kv_dtype_word(DType dtype);
 
 }  // namespace tandem

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <system_error>
 #include <vector>
 
+#include "base/fnv1a.h"
 #include "fmt/core.h"
 
 namespace tandem {
@@ -14,15 +16,13 @@ namespace {
 constexpr std::int64_t kSamples = 4;
 constexpr std::int64_t kSampleBytes = 64;
 
-std::uint64_t mix(std::uint64_t hash, std::uint64_t byte) { return (hash ^ byte) * 0x100000001B3ULL; }  // FNV-1a
-
 std::uint64_t sample(std::uint64_t hash, const WeightSource& source) {
   // No type has less than half a byte per element, so that these lie within the tensor whatever its type is.
   const std::int64_t bytes = source.rows * source.cols / 2;
   for (std::int64_t index = 0; index < kSamples; ++index) {
     const std::int64_t begin = bytes * index / kSamples;
     const std::int64_t end = std::min(begin + kSampleBytes, bytes);
-    for (std::int64_t at = begin; at < end; ++at) hash = mix(hash, std::to_integer<std::uint64_t>(source.data[at]));
+    hash = fnv1a(std::span(source.data + begin, source.data + end), hash);
   }
   return hash;
 }
@@ -48,7 +48,7 @@ std::string model_fingerprint(const std::string& path, const ModelFile& model) {
   } else {
     add(path);
   }
-  std::uint64_t hash = 0xCBF29CE484222325ULL;
+  std::uint64_t hash = kFnv1aStart;
   for (const NamedTensor& tensor : model.tensors()) hash = sample(hash, tensor.source);
   return identity + fmt::format("{:016x}", hash);
 }

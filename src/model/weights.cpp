@@ -3,6 +3,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/fnv1a.h"
 #include "base/half.h"
 #include "base/status.h"
 #include "fmt/core.h"
@@ -20,11 +21,6 @@ struct RegionHeader {
 static_assert(sizeof(RegionHeader) <= kAlignment);
 
 std::size_t align_up(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-
-std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
-  for (int byte = 0; byte < 8; ++byte) hash = (hash ^ ((value >> (8 * byte)) & 0xFFU)) * 0x100000001B3ULL;  // FNV-1a
-  return hash;
-}
 
 float read_element(const WeightSource& source, std::int64_t index) {
   std::uint16_t half = 0;
@@ -84,8 +80,8 @@ class Placer {
     entry.offset = next_;
     entry.bytes = bytes;
     next_ = align_up(next_ + bytes);
-    checksum_ = mix(mix(checksum_, entry.offset), bytes);
-    checksum_ = mix(checksum_, static_cast<std::uint64_t>(entry.matrix.dtype));
+    checksum_ = fnv1a_number(bytes, fnv1a_number(entry.offset, checksum_));
+    checksum_ = fnv1a_number(static_cast<std::uint64_t>(entry.matrix.dtype), checksum_);
   }
 
   void fail(absl::Status status) {
@@ -95,7 +91,7 @@ class Placer {
   const ModelFile& model_;
   const Backend& backend_;
   std::size_t next_ = kAlignment;
-  std::uint64_t checksum_ = 0xCBF29CE484222325ULL;
+  std::uint64_t checksum_ = kFnv1aStart;
   absl::Status status_;
 };
 

@@ -32,7 +32,9 @@ struct SequenceRequest {
   bool score_prompt = false;
   bool wants_logits = false;  // of the last prompt token
   std::int32_t priority = 0;
+  std::string tenant;  // who asked
   std::optional<std::uint32_t> ttft_ms;
+  std::optional<std::uint32_t> tpot_ms;  // no policy reads it yet
   std::int64_t arrival_us = 0;  // steady clock
 };
 

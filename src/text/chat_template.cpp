@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 
 #include "fmt/core.h"
 
@@ -13,8 +14,16 @@ namespace tandem {
 using jinja::Origin;
 using jinja::Value;
 
+namespace {
+
+// Clients call a message's reasoning `reasoning_content`; some templates read `thinking` instead.
+enum class Reasoning : std::uint8_t { kAsSent, kAsThinking };
+
+}  // namespace
+
 struct ChatTemplate::Parsed {
   std::shared_ptr<const jinja::Template> root;
+  Reasoning reasoning = Reasoning::kAsSent;
   std::string bos_token;
   std::string eos_token;
 };
@@ -34,42 +43,68 @@ Value role_text(const std::string& role) {
 
 void put(jinja::Dict& dict, std::string_view key, Value value) { dict.set(jinja::make_text(key), std::move(value)); }
 
-jinja::Result tool_call_value(const ToolCall& call) {
-  jinja::Dict function;
-  put(function, "name", user_text(call.name));
-  // Templates expect the arguments as a mapping; what is none stays text.
-  Value arguments = user_text(call.arguments_json);
-  if (call.arguments_json.empty()) {
-    TANDEM_ASSIGN(arguments, jinja::make_dict({}));
-  } else if (auto parsed = jinja::parse_json(call.arguments_json); parsed.ok() && parsed->dict() != nullptr) {
-    arguments = *std::move(parsed);
-  }
-  put(function, "arguments", std::move(arguments));
-  jinja::Dict entry;
-  if (!call.id.empty()) put(entry, "id", user_text(call.id));
-  put(entry, "type", jinja::make_text("function"));
-  TANDEM_ASSIGN(Value function_value, jinja::make_dict(std::move(function)));
-  put(entry, "function", std::move(function_value));
-  return jinja::make_dict(std::move(entry));
+// A copy of `dict` whose entry `key` is `value`, in its old place or at the end.
+jinja::Result with_entry(const jinja::Dict& dict, std::string_view key, Value value) {
+  jinja::Dict copy;
+  for (const auto& [name, old] : dict.entries()) copy.set(name, old);
+  put(copy, key, std::move(value));
+  return jinja::make_dict(std::move(copy));
 }
 
-jinja::Result message_value(const ChatMessage& message, std::string_view content_tag) {
+// OpenAI sends the arguments of a call as text, templates expect a mapping; what is none stays text.
+jinja::Result call_with_mapping(const Value& call) {
+  const Value* function = call.dict() == nullptr ? nullptr : call.dict()->find("function");
+  if (function == nullptr || function->dict() == nullptr) return call;
+  const Value* arguments = function->dict()->find("arguments");
+  Value mapping = arguments == nullptr ? Value{jinja::None{}} : *arguments;
+  const jinja::Text* text = mapping.text();
+  if (mapping.is<jinja::None>() || (text != nullptr && text->bytes.empty())) {
+    TANDEM_ASSIGN(mapping, jinja::make_dict({}));
+  } else if (text != nullptr) {
+    auto parsed = jinja::parse_json(text->bytes);
+    if (parsed.ok() && parsed->dict() != nullptr) mapping = *std::move(parsed);
+  }
+  TANDEM_ASSIGN(Value changed, with_entry(*function->dict(), "arguments", std::move(mapping)));
+  return with_entry(*call.dict(), "function", std::move(changed));
+}
+
+jinja::Result calls_with_mappings(const Value& calls) {
+  if (calls.sequence() == nullptr) return calls;
+  std::vector<Value> changed;
+  for (const Value& call : calls.sequence()->items) {
+    TANDEM_ASSIGN(Value value, call_with_mapping(call));
+    changed.push_back(std::move(value));
+  }
+  return jinja::make_sequence(std::move(changed));
+}
+
+// The message with its fields in the client's order; what is null is left out.
+jinja::Result message_value(const ChatMessage& message, std::string_view content_tag, Reasoning reasoning) {
   jinja::Dict entry;
-  // Two names, since templates differ in what they read.
-  if (message.reasoning_content) put(entry, "thinking", user_text(*message.reasoning_content));
-  put(entry, "role", role_text(message.role));
-  put(entry, "content", user_text(message.content + std::string(content_tag)));
-  if (message.name) put(entry, "name", user_text(*message.name));
-  if (message.reasoning_content) put(entry, "reasoning_content", user_text(*message.reasoning_content));
-  if (message.tool_call_id) put(entry, "tool_call_id", user_text(*message.tool_call_id));
-  if (!message.tool_calls.empty()) {
-    std::vector<Value> calls;
-    for (const ToolCall& call : message.tool_calls) {
-      TANDEM_ASSIGN(Value value, tool_call_value(call));
-      calls.push_back(std::move(value));
+  Value content = user_text(message.content + std::string(content_tag));
+  if (message.fields_json.empty()) {
+    put(entry, "role", role_text(message.role));
+    put(entry, "content", std::move(content));
+    return jinja::make_dict(std::move(entry));
+  }
+  TANDEM_ASSIGN(const Value sent, jinja::parse_json(message.fields_json));
+  if (sent.dict() == nullptr) return request_error("a message's fields are not a JSON object", "messages");
+  for (const auto& [key, value] : sent.dict()->entries()) {
+    const std::string_view name = key.text()->bytes;
+    if (name == "role") {
+      entry.set(key, role_text(message.role));
+    } else if (name == "content") {
+      entry.set(key, content);
+    } else if (name == "tool_calls") {
+      TANDEM_ASSIGN(Value calls, calls_with_mappings(value));
+      if (!calls.is<jinja::None>()) entry.set(key, std::move(calls));
+    } else if (!value.is<jinja::None>()) {
+      entry.set(key, value);
     }
-    TANDEM_ASSIGN(Value list, jinja::make_sequence(std::move(calls)));
-    put(entry, "tool_calls", std::move(list));
+  }
+  if (entry.find("content") == nullptr) put(entry, "content", std::move(content));
+  if (reasoning == Reasoning::kAsThinking && entry.find("thinking") == nullptr) {
+    if (const Value* text = entry.find("reasoning_content"); text != nullptr) put(entry, "thinking", *text);
   }
   return jinja::make_dict(std::move(entry));
 }
@@ -102,11 +137,7 @@ std::string unique_tag(const ChatPrompt& prompt) {
     const auto in = [&](const std::string& text) { return text.find(tag) != std::string::npos; };
     const bool taken = in(prompt.tools_json) || in(prompt.template_kwargs_json) ||
                        std::any_of(prompt.messages.begin(), prompt.messages.end(), [&](const ChatMessage& m) {
-                         return in(m.content) || in(m.role) || in(m.name.value_or("")) ||
-                                in(m.reasoning_content.value_or("")) || in(m.tool_call_id.value_or("")) ||
-                                std::any_of(m.tool_calls.begin(), m.tool_calls.end(), [&](const ToolCall& call) {
-                                  return in(call.id) || in(call.name) || in(call.arguments_json);
-                                });
+                         return in(m.content) || in(m.role) || in(m.fields_json);
                        });
     if (!taken) return tag;
   }
@@ -150,6 +181,8 @@ absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplate::create(const std::st
                                                                    std::string eos_token) {
   auto parsed = std::make_unique<Parsed>();
   TANDEM_ASSIGN(parsed->root, jinja::parse(source));
+  const auto reads = [&source](const char* field) { return source.find(field) != std::string::npos; };
+  if (reads("thinking") && !reads("reasoning_content")) parsed->reasoning = Reasoning::kAsThinking;
   parsed->bos_token = std::move(bos_token);
   parsed->eos_token = std::move(eos_token);
   return std::make_unique<ChatTemplate>(std::move(parsed));
@@ -166,7 +199,7 @@ absl::StatusOr<RenderedPrompt> ChatTemplate::render(const ChatPrompt& prompt,
   std::vector<Value> messages;
   for (const ChatMessage& message : prompt.messages) {
     const bool last = &message == &prompt.messages.back();
-    auto value = message_value(message, continues && last ? tag + " " : "");
+    auto value = message_value(message, continues && last ? tag + " " : "", parsed_->reasoning);
     if (!value.ok()) return request_error(tandem::message(value.status()), "messages");
     messages.push_back(*std::move(value));
   }

@@ -17,7 +17,7 @@ TextStream::TextStream(const Tokenizer& tokenizer, TextStreamOptions options)
   for (std::size_t idx = 0; idx < options.stop.size(); ++idx) {
     std::string& text = options.stop[idx];
     // The text is made of whole characters. An ill-formed stop string could only match inside one.
-    if (text.empty() || valid_utf8_prefix(text) != text.size()) continue;
+    if (text.empty() || !is_utf8(text)) continue;
     std::vector<std::size_t> border(text.size() + 1, 0);
     for (std::size_t i = 1, length = 0; i < text.size(); ++i) {
       while (length > 0 && text[i] != text[length]) length = border[length];

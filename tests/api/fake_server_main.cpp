@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string_view flag = argv[i];
     const std::string value = argv[i + 1];
-    if (flag == "--key") options.api_keys.push_back(value);
+    if (flag == "--key") options.api_keys.push_back({value});
     if (flag == "--origin") options.cors_allow_origins.push_back(value);
     if (flag == "--step-us") engine_options.step = std::chrono::microseconds(std::atoi(value.c_str()));
     if (flag == "--comment-ms") options.stream_comment_after = std::chrono::milliseconds(std::atoi(value.c_str()));

@@ -157,7 +157,7 @@ TEST_F(HttpServerTest, one_failing_prompt_ends_the_whole_call) {
 
 TEST_F(HttpServerTest, keys_guard_the_api_but_not_monitoring) {
   HttpOptions options;
-  options.api_keys = {"secret"};
+  options.api_keys = {ApiKey{"secret"}};
   start(options);
   TestClient c = client();
   for (const std::string_view open : {"/health", "/ready", "/metrics"})
@@ -169,14 +169,14 @@ TEST_F(HttpServerTest, keys_guard_the_api_but_not_monitoring) {
   // A refused request's body is not read as the next request.
   expect_error(c.call("POST", kChat, chat_body(std::string(2000, 'x')), "Authorization: Bearer wrong\r\n"), 401);
   EXPECT_EQ(c.call("POST", kChat, chat_body("hi"), "Authorization: bearer  secret\r\n")->status, 200);
-  EXPECT_EQ(engine_->requests().back().tenant, "key0");
+  EXPECT_TRUE(engine_->requests().back().tenant.starts_with("key-"));
   EXPECT_EQ(c.call("OPTIONS", kChat)->status, 204);
 }
 
 TEST_F(HttpServerTest, placement_is_shown_and_changed_by_administrators) {
   constexpr std::string_view kPath = "/v1/admin/placement";
   HttpOptions options;
-  options.api_keys = {"user"};
+  options.api_keys = {ApiKey{"user"}};
   options.admin_api_key = "admin";
   start(options);
   TestClient c = client();
@@ -231,7 +231,7 @@ TEST_F(HttpServerTest, a_bad_placement_names_the_field) {
 
 TEST_F(HttpServerTest, a_long_refused_body_closes_the_connection_and_the_reply_arrives) {
   HttpOptions options;
-  options.api_keys = {"secret"};
+  options.api_keys = {ApiKey{"secret"}};
   options.max_body_bytes = 1 << 20;
   start(options);
   TestClient c = client();
@@ -246,7 +246,7 @@ TEST_F(HttpServerTest, a_long_refused_body_closes_the_connection_and_the_reply_a
 
 TEST_F(HttpServerTest, expect_continue_is_answered_or_refused_at_once) {
   HttpOptions options;
-  options.api_keys = {"secret"};
+  options.api_keys = {ApiKey{"secret"}};
   start(options);
   const std::string body = chat_body("hi");
   const std::string head =

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "api/request_check.h"
 #include "gtest/gtest.h"
 #include "support/fake_engine.h"
 #include "support/heap_instance.h"
@@ -178,20 +179,20 @@ TEST_F(LocalEngineTest, bad_requests_are_refused_without_an_event) {
   EXPECT_EQ(engine_->submit(request("", 1), record.sink()).status().code(), absl::StatusCode::kInvalidArgument);
   Request bad_id = request("", 1);
   bad_id.prompt = std::vector<TokenId>{1, tokenizer_.vocab_size()};
-  EXPECT_EQ(error_param(engine_->submit(bad_id, record.sink()).status()), "prompt");
+  EXPECT_EQ(error_field(engine_->submit(bad_id, record.sink()).status()), "prompt");
   Request bad_bias = request("a", 1);
   bad_bias.sampling.logit_bias = {{-1, 5.0F}};
-  EXPECT_EQ(error_param(engine_->submit(bad_bias, record.sink()).status()), "logit_bias");
+  EXPECT_EQ(error_field(engine_->submit(bad_bias, record.sink()).status()), "logit_bias");
   Request stops = request("a", 1);
-  stops.stopping.stop_token_ids.assign(kMaxStopTokens + 1, 1);
-  EXPECT_EQ(error_param(engine_->submit(stops, record.sink()).status()), "stop_token_ids");
+  stops.stopping.stop_token_ids.assign(limits::kStopTokens + 1, 1);
+  EXPECT_EQ(error_field(engine_->submit(stops, record.sink()).status()), "stop_token_ids");
   stops.stopping.stop_token_ids = {tokenizer_.vocab_size()};
-  EXPECT_EQ(error_param(engine_->submit(stops, record.sink()).status()), "stop_token_ids");
-  bad_bias.sampling.logit_bias.assign(kMaxBiases + 1, {1, 5.0F});
-  EXPECT_EQ(error_param(engine_->submit(bad_bias, record.sink()).status()), "logit_bias");
+  EXPECT_EQ(error_field(engine_->submit(stops, record.sink()).status()), "stop_token_ids");
+  bad_bias.sampling.logit_bias.assign(limits::kBiases + 1, {1, 5.0F});
+  EXPECT_EQ(error_field(engine_->submit(bad_bias, record.sink()).status()), "logit_bias");
   Request chat = request("a", 1);
   chat.prompt = ChatPrompt{};
-  EXPECT_EQ(error_param(engine_->submit(chat, record.sink()).status()), "messages") << "this model has no template";
+  EXPECT_EQ(error_field(engine_->submit(chat, record.sink()).status()), "messages") << "this model has no template";
   EXPECT_FALSE(record.done.has_value());
   EXPECT_EQ(output_.num_requests(), 0U);
 }

@@ -9,7 +9,9 @@
 
 #include "api/json_text.h"
 #include "api/openai_error.h"
-#include "base/status.h"
+#include "api/request_error.h"
+#include "api/request_id.h"
+#include "base/utf8.h"
 #include "nlohmann/json.hpp"
 #include "support/fake_engine.h"
 
@@ -28,8 +30,13 @@ const FakeTokenizer& tokenizer() {
 }
 
 ApiCall call(ApiKind kind, bool stream, std::uint32_t n = 1, std::optional<std::uint32_t> top = {}) {
-  ApiCall result{
-      .kind = kind, .stream = stream, .include_usage = stream, .echo = false, .num_choices = n, .requests = {}};
+  ApiCall result{.kind = kind,
+                 .stream = stream,
+                 .include_usage = stream,
+                 .num_choices = n,
+                 .requests = {},
+                 .names = {},
+                 .lowered_priority = {}};
   Request request;
   request.prompt = std::string("pr\xC3\xB6mpt");
   request.num_choices = n;
@@ -69,7 +76,7 @@ TEST(JsonText, escapes_and_repairs) {
   append_json_string(out, "a\"\\\n\r\t\x01\x7F\xC3\xA9\xF0\x9F\xAB\xA0\xFF\xE9\xBE z\xED\xA0\x80\xC0\xAF");
   EXPECT_EQ(out,
             "\"a\\\"\\\\\\n\\r\\t\\u0001\x7F\xC3\xA9\xF0\x9F\xAB\xA0\xEF\xBF\xBD\xEF\xBF\xBD "
-            "z\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\"");
+            "z\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\"");
   EXPECT_NO_THROW(Json::parse(out).dump());
 }
 
@@ -85,7 +92,7 @@ TEST(JsonText, any_bytes_give_json_that_a_strict_reader_takes) {
     append_json_string(out, bytes);
     EXPECT_TRUE(Json::accept(out));
     std::string repaired;
-    append_utf8(repaired, bytes);
+    append_repaired_utf8(repaired, bytes);
     EXPECT_EQ(Json::parse(out).get<std::string>(), repaired);
   }
 }
@@ -162,7 +169,7 @@ TEST(ApiReply, logprobs_of_silent_tokens_ride_on_the_next_chunk) {
 
 TEST(ApiReply, legacy_logprobs_count_offsets_in_characters) {
   ApiCall api_call = call(ApiKind::kCompletion, false, 1, 1);
-  api_call.echo = true;
+  api_call.requests[0].echo = true;
   ApiReply reply(api_call, model(), tokenizer());
   reply.on_event(0, PromptEvent{.token_ids = {'p', 'r'}});
   reply.on_event(0, PromptScoresEvent{.scores = {token("r\xC3\xB6mpt", -1)}, .top1 = {}, .last_logits = {}});

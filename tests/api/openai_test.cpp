@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "base/status.h"
+#include "api/http_routes.h"
+#include "api/request_check.h"
+#include "api/token_calls.h"
 #include "support/fake_engine.h"
 
 namespace tandem {
@@ -17,18 +19,27 @@ class OpenAiRequest : public testing::Test {
     return {.model = model_,
             .tokenizer = tokenizer_,
             .request_id = "r1",
-            .tenant = "key0",
+            .caller = {.tenant = "t0", .max_priority = {}},
             .slo = {.ttft_ms = 100, .tpot_ms = {}}};
   }
   absl::StatusOr<ApiCall> chat(const std::string& fields) const {
-    return parse_chat_call(
-        R"({"messages":[{"role":"user","content":"hi"}])" + (fields.empty() ? "" : "," + fields) + "}", context());
+    return checked(parse_chat_call(
+        R"({"messages":[{"role":"user","content":"hi"}])" + (fields.empty() ? "" : "," + fields) + "}", context()));
   }
   absl::StatusOr<ApiCall> messages(const std::string& messages) const {
-    return parse_chat_call(R"({"messages":)" + messages + "}", context());
+    return checked(parse_chat_call(R"({"messages":)" + messages + "}", context()));
   }
   absl::StatusOr<ApiCall> completion(const std::string& fields) const {
-    return parse_completion_call("{" + fields + "}", context());
+    return checked(parse_completion_call("{" + fields + "}", context()));
+  }
+  // As the engine and its call do with what was parsed.
+  absl::StatusOr<ApiCall> checked(absl::StatusOr<ApiCall> call) const {
+    if (!call.ok()) return call;
+    for (const Request& request : call->requests) {
+      if (const absl::Status status = check_request(request, tokenizer_); !status.ok())
+        return in_openai_names(status, call->names);
+    }
+    return call;
   }
 
   const ModelInfo model_{.id = "org/model", .root = "org/model", .context_length = 512, .created = 1};
@@ -38,7 +49,7 @@ class OpenAiRequest : public testing::Test {
 void expect_error(const absl::StatusOr<ApiCall>& call, const std::string& param, const std::string& what) {
   ASSERT_FALSE(call.ok()) << what;
   EXPECT_EQ(call.status().code(), absl::StatusCode::kInvalidArgument) << what;
-  EXPECT_EQ(error_param(call.status()).value_or(""), param) << what << ": " << message(call.status());
+  EXPECT_EQ(error_field(call.status()).value_or(""), param) << what << ": " << message(call.status());
   EXPECT_FALSE(message(call.status()).empty()) << what;
 }
 
@@ -54,7 +65,7 @@ TEST_F(OpenAiRequest, takes_openais_defaults) {
   EXPECT_FALSE(request.top_logprobs);
   EXPECT_FALSE(call->stream);
   EXPECT_EQ(request.id, "r1");
-  EXPECT_EQ(request.tenant, "key0");
+  EXPECT_EQ(request.tenant, "t0");
   EXPECT_EQ(request.slo.ttft_ms, 100U);
   const auto completion_call = completion(R"("prompt":"x")");
   ASSERT_TRUE(completion_call.ok());
@@ -156,13 +167,6 @@ TEST_F(OpenAiRequest, null_and_off_values_read_as_absent) {
   EXPECT_EQ(chat(R"("max_tokens":1e3)")->requests[0].stopping.max_tokens, 1000U);
 }
 
-TEST_F(OpenAiRequest, an_empty_nucleus_is_greedy) {
-  const auto call = chat(R"("top_p":0)");
-  ASSERT_TRUE(call.ok());
-  EXPECT_EQ(call->requests[0].sampling.temperature, 0.0F);
-  EXPECT_EQ(call->requests[0].sampling.top_p, 1.0F);
-}
-
 TEST_F(OpenAiRequest, names_an_unknown_model) {
   const auto call = chat(R"("model":"other")");
   EXPECT_EQ(call.status().code(), absl::StatusCode::kNotFound);
@@ -232,11 +236,11 @@ TEST_F(OpenAiRequest, keeps_tool_calls_and_reads_null_content_as_empty) {
   const auto& parsed = std::get<ChatPrompt>(call->requests[0].prompt).messages;
   ASSERT_EQ(parsed.size(), 3U);
   EXPECT_EQ(parsed[0].content, "a\nb");
-  EXPECT_EQ(parsed[0].name, "n");
   EXPECT_EQ(parsed[1].content, "");
-  ASSERT_EQ(parsed[1].tool_calls.size(), 1U);
-  EXPECT_EQ(parsed[1].tool_calls[0].arguments_json, R"({"x":1})");
-  EXPECT_EQ(parsed[2].tool_call_id, "c1");
+  EXPECT_EQ(
+      parsed[1].fields_json,
+      R"({"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{\"x\":1}"}}]})");
+  EXPECT_EQ(parsed[2].fields_json, R"({"role":"tool","tool_call_id":"c1","content":"done"})");
 }
 
 TEST_F(OpenAiRequest, reads_every_form_of_prompt) {
@@ -267,7 +271,7 @@ TEST_F(OpenAiRequest, reads_every_form_of_prompt) {
 TEST_F(OpenAiRequest, completion_fields) {
   const auto scored = completion(R"("prompt":"x","echo":true,"logprobs":1,"max_tokens":0,"best_of":1)");
   ASSERT_TRUE(scored.ok()) << message(scored.status());
-  EXPECT_TRUE(scored->echo && scored->requests[0].score_prompt);
+  EXPECT_TRUE(scored->requests[0].echo && scored->requests[0].score_prompt);
   EXPECT_EQ(scored->requests[0].stopping.max_tokens, 0U);
   expect_error(completion(R"("prompt":"x","max_tokens":0)"), "max_tokens", "0 without echo");
   expect_error(completion(R"("prompt":"x","best_of":3)"), "best_of", "best_of");

@@ -71,8 +71,8 @@ TEST(Log, json_lines_stay_json_whatever_the_bytes) {
   EXPECT_EQ(line_of("say \"hi\" \\ \n\t"), expected(R"(say \"hi\" \\ \n\u0009)"));
   EXPECT_EQ(line_of("ok é € 😀"), expected("ok é € 😀"));
   EXPECT_EQ(line_of(std::string_view("\0x", 2)), expected("\\u0000x"));
-  // Truncated, overlong, surrogate, beyond U+10FFFF, stray continuation: one U+FFFD for each bad byte.
-  EXPECT_EQ(line_of("\xE2\x82"), expected("\uFFFD\uFFFD"));
+  // Truncated, overlong, surrogate, beyond U+10FFFF, stray continuation: one U+FFFD for each maximal part.
+  EXPECT_EQ(line_of("\xE2\x82"), expected("\uFFFD"));
   EXPECT_EQ(line_of("\xC0\xAF"), expected("\uFFFD\uFFFD"));
   EXPECT_EQ(line_of("\xED\xA0\x80"), expected("\uFFFD\uFFFD\uFFFD"));
   EXPECT_EQ(line_of("\xF4\x90\x80\x80"), expected("\uFFFD\uFFFD\uFFFD\uFFFD"));

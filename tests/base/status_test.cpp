@@ -9,27 +9,24 @@
 namespace tandem {
 namespace {
 
-TEST(Status, a_request_error_carries_field_and_code) {
-  const absl::Status status = request_error("top_p must be in (0, 1]", "top_p", "invalid_value");
+TEST(Status, a_request_error_names_its_field) {
+  const absl::Status status = request_error("top_p must be in (0, 1]", "top_p");
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(message(status), "top_p must be in (0, 1]");
-  EXPECT_EQ(error_param(status), "top_p");
-  EXPECT_EQ(error_code(status), "invalid_value");
+  EXPECT_EQ(error_field(status), "top_p");
 }
 
-TEST(Status, absent_field_and_code_stay_absent) {
-  const absl::Status status = request_error("queue is full", {}, {}, absl::StatusCode::kResourceExhausted);
+TEST(Status, an_absent_field_stays_absent) {
+  const absl::Status status = request_error("queue is full", {}, absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(error_param(status), std::nullopt);
-  EXPECT_EQ(error_code(status), std::nullopt);
+  EXPECT_EQ(error_field(status), std::nullopt);
 }
 
 TEST(Status, annotation_keeps_code_and_payloads) {
-  const absl::Status status = annotate(request_error("too long", "prompt", "context_length_exceeded"), "choice 2");
+  const absl::Status status = annotate(request_error("too long", "prompt"), "choice 2");
   EXPECT_EQ(message(status), "choice 2: too long");
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(error_param(status), "prompt");
-  EXPECT_EQ(error_code(status), "context_length_exceeded");
+  EXPECT_EQ(error_field(status), "prompt");
   EXPECT_TRUE(annotate(absl::OkStatus(), "choice 2").ok());
 }
 

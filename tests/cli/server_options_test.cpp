@@ -81,6 +81,25 @@ TEST(ServerOptions, a_key_no_client_could_send_is_refused_and_not_shown) {
   EXPECT_FALSE(check_server_config(config).ok());
 }
 
+TEST(ServerOptions, a_key_may_have_a_bound_of_its_own) {
+  ServerConfig config;
+  EXPECT_EQ(max_priority(config), std::nullopt) << "without keys nobody has to be kept from anybody";
+  config.api_keys = {"alice max-priority=5", "bob"};
+  EXPECT_TRUE(check_server_config(config).ok());
+  auto keys = api_keys(config);
+  ASSERT_TRUE(keys.ok());
+  EXPECT_EQ((*keys)[0].key, "alice");
+  EXPECT_EQ((*keys)[0].max_priority, 5);
+  EXPECT_EQ((*keys)[1].key, "bob");
+  EXPECT_EQ((*keys)[1].max_priority, 0);
+  config.max_priority = -3;
+  EXPECT_EQ((*api_keys(config))[1].max_priority, -3);
+  for (const char* bad : {"k max-priority=", "k max-priority=x", "k max-priority=2147483648", "k priority=1"}) {
+    config.api_keys = {bad};
+    EXPECT_FALSE(check_server_config(config).ok()) << bad;
+  }
+}
+
 TEST(ServerOptions, origins_have_a_scheme_and_no_path) {
   const auto accepted = [](const char* origin) {
     ServerConfig config;

@@ -5,7 +5,7 @@
 #include <random>
 #include <utility>
 
-#include "base/status.h"
+#include "api/request_check.h"
 #include "fmt/format.h"
 
 namespace tandem {
@@ -34,7 +34,7 @@ std::string prompt_text(const Prompt& prompt, const Tokenizer& tokenizer) {
   }
   for (const ChatMessage& message : std::get<ChatPrompt>(prompt).messages) {
     out += fmt::format("<{}>{}", message.role, message.content);
-    for (const ToolCall& call : message.tool_calls) out += fmt::format("[{}({})]", call.name, call.arguments_json);
+    out += message.fields_json;
   }
   return out;
 }
@@ -139,6 +139,7 @@ void FakeEngine::add_scores(const Request& request, const std::vector<TokenId>& 
 }
 
 absl::StatusOr<RequestId> FakeEngine::submit(Request request, EventSink sink) {
+  TANDEM_TRY(check_request(request, tokenizer_));
   const std::string prompt = prompt_text(request.prompt, tokenizer_);
   if (const std::uint32_t http = directive(prompt, "!refuse=", 0); http != 0) return status_of(http);
   std::vector<TokenId> ids = tokenizer_.encode(prompt, {});

@@ -128,9 +128,10 @@ TEST(ChatTemplate, renders_a_llama3_style_conversation_with_one_begin_token) {
 
 ChatPrompt tool_conversation() {
   ChatMessage call = say("assistant", "");
-  call.tool_calls = {{.id = "c1", .name = "set_lamp", .arguments_json = R"({"room":"cellar","on":true,"level":1.0})"}};
+  call.fields_json = R"({"role":"assistant","content":"","tool_calls":[{"id":"c1","type":"function","function":)"
+                     R"({"name":"set_lamp","arguments":"{\"room\":\"cellar\",\"on\":true,\"level\":1.0}"}}]})";
   ChatMessage result = say("tool", "done");
-  result.tool_call_id = "c1";
+  result.fields_json = R"({"role":"tool","tool_call_id":"c1","content":"done"})";
   ChatPrompt prompt = chat({say("user", "lamp"), call, result});
   prompt.tools_json = R"([{"type":"function","function":{"name":"set_lamp","description":"<b>","parameters":{}}}])";
   return prompt;
@@ -150,14 +151,18 @@ TEST(ChatTemplate, arguments_are_a_mapping_when_they_are_one) {
   const std::string source =
       "{% for c in messages[0].tool_calls %}{{ c.id is defined }} {{ c.type }} "
       "{{ c.function.arguments is mapping }} {{ c.function.arguments }}{% endfor %}";
-  const std::pair<const char*, const char*> kCases[] = {{R"({"a": [1, null]})", "True {'a': [1, None]}"},
-                                                        {"", "True {}"},
-                                                        {"not json", "False not json"},
-                                                        {"[1]", "False [1]"},
-                                                        {R"({"a": )", R"(False {"a": )"}};
+  const std::pair<const char*, const char*> kCases[] = {{R"("{\"a\": [1, null]}")", "True {'a': [1, None]}"},
+                                                        {R"({"a": [1, null]})", "True {'a': [1, None]}"},
+                                                        {R"("")", "True {}"},
+                                                        {"null", "True {}"},
+                                                        {R"("not json")", "False not json"},
+                                                        {R"("[1]")", "False [1]"},
+                                                        {R"("{\"a\": ")", R"(False {"a": )"}};
   for (const auto& [arguments, expected] : kCases) {
     ChatPrompt prompt = chat({say("assistant", "")});
-    prompt.messages[0].tool_calls = {{.id = "", .name = "f", .arguments_json = arguments}};
+    prompt.messages[0].fields_json = fmt::format(
+        R"({{"role":"assistant","tool_calls":[{{"type":"function","function":{{"name":"f","arguments":{}}}}}]}})",
+        arguments);
     EXPECT_EQ(text_of(source, prompt), std::string("False function ") + expected);
   }
 }
@@ -167,11 +172,23 @@ TEST(ChatTemplate, keys_that_are_not_set_are_absent) {
       "{% for k in messages[0] %}{{ k }},{% endfor %}{{ messages[0].tool_calls is defined }}"
       "{{ messages[0].name is defined }}{{ tools is none }}{{ documents is none }}";
   EXPECT_EQ(text_of(source, chat({say("user", "x")})), "role,content,FalseFalseTrueTrue");
+}
+
+TEST(ChatTemplate, a_message_reaches_the_template_as_sent_and_in_its_order) {
   ChatPrompt prompt = chat({say("assistant", "x")});
-  prompt.messages[0].name = "Bob";
-  prompt.messages[0].reasoning_content = "hm";
-  EXPECT_EQ(text_of("{{ messages[0] }}", prompt),
-            "{'thinking': 'hm', 'role': 'assistant', 'content': 'x', 'name': 'Bob', 'reasoning_content': 'hm'}");
+  prompt.messages[0].fields_json = R"({"zeta":{"b":1,"a":[null]},"content":null,"name":"Bob","role":"assistant",)"
+                                   R"("refusal":null,"tool_calls":[{"function":{"name":"f","x":2},"index":0}]})";
+  EXPECT_EQ(text_of("{{ messages[0] | tojson }}", prompt),
+            R"({"zeta": {"b": 1, "a": [null]}, "content": "x", "name": "Bob", "role": "assistant", )"
+            R"("tool_calls": [{"function": {"name": "f", "x": 2, "arguments": {}}, "index": 0}]})");
+}
+
+TEST(ChatTemplate, reasoning_is_called_thinking_where_a_template_reads_that) {
+  ChatPrompt prompt = chat({say("assistant", "x")});
+  prompt.messages[0].fields_json = R"({"role":"assistant","content":"x","reasoning_content":"hm"})";
+  EXPECT_EQ(text_of("{{ messages[0].thinking }}", prompt), "hm");
+  EXPECT_EQ(text_of("{{ messages[0].reasoning_content }}", prompt), "hm");
+  EXPECT_EQ(text_of("{{ messages[0] }}", prompt), "{'role': 'assistant', 'content': 'x', 'reasoning_content': 'hm'}");
 }
 
 TEST(ChatTemplate, an_empty_content_shows_neither_none_nor_null) {
@@ -181,7 +198,8 @@ TEST(ChatTemplate, an_empty_content_shows_neither_none_nor_null) {
 TEST(ChatTemplate, everything_from_the_request_is_marked) {
   ChatPrompt prompt = tool_conversation();
   prompt.messages[0].content = "a<|im_end|>b";
-  prompt.messages[1].tool_calls[0].arguments_json = R"({"<|im_start|>":"<|im_end|>"})";
+  prompt.messages[1].fields_json =
+      R"({"role":"assistant","tool_calls":[{"function":{"name":"set_lamp","arguments":{"<|im_start|>":"<|im_end|>"}}}]})";
   const auto rendered = render(kQwen, prompt);
   ASSERT_TRUE(rendered.ok()) << message(rendered.status());
   const std::string text = marked(*rendered);
@@ -206,7 +224,7 @@ TEST(ChatTemplate, what_the_template_raises_is_a_request_error_with_its_text) {
   ASSERT_FALSE(rendered.ok());
   EXPECT_EQ(rendered.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(message(rendered.status()), "Roles must alternate, not user");
-  EXPECT_EQ(error_param(rendered.status()), "messages");
+  EXPECT_EQ(error_field(rendered.status()), "messages");
 }
 
 TEST(ChatTemplate, a_failing_or_endless_template_is_a_request_error) {
@@ -215,7 +233,7 @@ TEST(ChatTemplate, a_failing_or_endless_template_is_a_request_error) {
     const auto rendered = render(source, chat({say("user", "a")}));
     ASSERT_FALSE(rendered.ok()) << source;
     EXPECT_EQ(rendered.status().code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_EQ(error_param(rendered.status()), "messages");
+    EXPECT_EQ(error_field(rendered.status()), "messages");
     EXPECT_NE(message(rendered.status()).find("line 1"), std::string_view::npos) << message(rendered.status());
   }
 }
@@ -227,14 +245,14 @@ TEST(ChatTemplate, bad_json_names_its_field) {
     prompt.tools_json = tools;
     const auto rendered = render(kQwen, prompt);
     ASSERT_FALSE(rendered.ok());
-    EXPECT_EQ(error_param(rendered.status()), "tools");
+    EXPECT_EQ(error_field(rendered.status()), "tools");
   }
   prompt.tools_json.clear();
   for (const char* kwargs : {"[]", "{", R"({"messages": []})", R"({"add_generation_prompt": false})"}) {
     prompt.template_kwargs_json = kwargs;
     const auto rendered = render(kQwen, prompt);
     ASSERT_FALSE(rendered.ok()) << kwargs;
-    EXPECT_EQ(error_param(rendered.status()), "chat_template_kwargs");
+    EXPECT_EQ(error_field(rendered.status()), "chat_template_kwargs");
   }
 }
 
@@ -266,7 +284,7 @@ TEST(ChatTemplate, a_message_that_the_template_does_not_show_cannot_be_continued
   for (const char* source : {"{{ messages[0].content }}", "{{ messages[1].content|upper }}"}) {
     const auto rendered = render(source, prompt);
     ASSERT_FALSE(rendered.ok()) << source;
-    EXPECT_EQ(error_param(rendered.status()), "continue_final_message");
+    EXPECT_EQ(error_field(rendered.status()), "continue_final_message");
   }
   prompt.messages.clear();
   EXPECT_FALSE(render(kSmol, prompt).ok());

@@ -1,26 +1,14 @@
-#include <charconv>
-#include <cstdint>
-#include <string>
-#include <string_view>
+#include "api/token_calls.h"
+
 #include <vector>
 
 #include "api/json_fields.h"
 #include "api/json_text.h"
-#include "api/openai.h"
-#include "base/status.h"
+#include "api/request_check.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 
 namespace tandem {
-namespace {
-
-constexpr std::uint32_t kDayMs = 86'400'000;
-
-absl::Status missing(std::string_view param) {
-  return request_error(fmt::format("Missing required parameter: '{}'.", param), param, "missing_required_parameter");
-}
-
-}  // namespace
 
 absl::StatusOr<std::string> tokenize(std::string_view body, const CallContext& context) {
   TANDEM_ASSIGN(const Json json, parse_json_object(body));
@@ -31,7 +19,7 @@ absl::StatusOr<std::string> tokenize(std::string_view body, const CallContext& c
   }
   const std::string_view name =
       fields.find("prompt") == nullptr && fields.find("content") != nullptr ? "content" : "prompt";
-  if (fields.find(name) == nullptr) return missing(name);
+  if (fields.find(name) == nullptr) return missing_error(name);
   std::string text;
   TANDEM_TRY(fields.read(name, text));
   bool add_special_tokens = true;
@@ -59,22 +47,16 @@ absl::StatusOr<std::string> detokenize(std::string_view body, const CallContext&
   TANDEM_ASSIGN(const Json json, parse_json_object(body));
   const Fields fields(json);
   const Json* tokens = fields.find("tokens");
-  if (tokens == nullptr) return missing("tokens");
-  TANDEM_ASSIGN(const std::vector<TokenId> ids, read_token_ids(*tokens, "tokens", context.tokenizer.vocab_size()));
+  if (tokens == nullptr) return missing_error("tokens");
+  TANDEM_ASSIGN(const std::vector<TokenId> ids, read_token_ids(*tokens, "tokens"));
   std::string bytes;
-  for (const TokenId id : ids) bytes += context.tokenizer.token_bytes(id);
+  for (const TokenId id : ids) {
+    TANDEM_TRY(check_token("tokens", id, context.tokenizer));
+    bytes += context.tokenizer.token_bytes(id);
+  }
   std::string text;
   append_json_string(text, bytes);
   return fmt::format(R"({{"prompt":{0},"text":{0}}})", text);
-}
-
-absl::StatusOr<std::uint32_t> parse_milliseconds(std::string_view value, std::string_view header) {
-  std::uint32_t ms = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), ms);
-  if (value.empty() || error != std::errc{} || end != value.data() + value.size() || ms == 0 || ms > kDayMs) {
-    return value_error(header, fmt::format("expected whole milliseconds from 1 to {}.", kDayMs));
-  }
-  return ms;
 }
 
 }  // namespace tandem
