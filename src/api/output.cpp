@@ -82,6 +82,7 @@ void OutputPipeline::add(RequestId id, const Request& request, std::vector<Token
   state->arrival_us = steady_now_us();
   TextStreamOptions options;
   options.stop = request.stopping.stop;
+  options.min_tokens = request.stopping.min_tokens;
   if (request.stopping.include_stop_text) options.stop_text = StopText::kIncluded;
   if (request.show_control_tokens) options.control_text = ControlText::kShown;
   for (std::uint32_t choice = 0; choice < request.num_choices; ++choice) {
