@@ -15,6 +15,8 @@ struct OutputPipeline::Choice {
   std::size_t num_released = 0;   // tokens that left `held`
   std::uint32_t num_tokens = 0;
   std::optional<TokenId> last_token;
+  std::int64_t first_token_us = 0;
+  std::int64_t last_token_us = 0;
   bool text_ended = false;  // a stop string matched: later tokens are ignored
   bool finished = false;
 };
@@ -31,9 +33,17 @@ struct OutputPipeline::RequestState {
   bool begun = false;
   std::uint32_t open_choices = 0;
   std::uint32_t cached_tokens = 0;
+  SloTargets slo;
   std::int64_t arrival_us = 0;
+  std::int64_t first_token_us = 0;  // 0: none yet
   std::int64_t last_token_us = 0;
 };
+
+namespace {
+
+std::int64_t as_us(std::uint32_t ms) { return std::int64_t{ms} * 1000; }
+
+}  // namespace
 
 OutputPipeline::OutputPipeline(const Tokenizer& tokenizer, MetricRegistry& metrics) : tokenizer_(tokenizer) {
   ttft_seconds_ = metrics.histogram("tandem:time_to_first_token_seconds", "From arrival to the first token",
@@ -48,9 +58,22 @@ OutputPipeline::OutputPipeline(const Tokenizer& tokenizer, MetricRegistry& metri
                                      exponential_bounds(1, 2.0, 18));
   const char* const reasons[4] = {"stop", "length", "abort", "error"};
   for (std::size_t reason = 0; reason < 4; ++reason) {
-    finished_[reason] = metrics.counter("tandem:request_success_total", "Ended choices by reason",
+    finished_[reason] = metrics.counter("tandem:request_success_total",
+                                        "Ended choices (a request with n has n) by reason; those of an aborted or "
+                                        "failed request that had not ended before count as abort or error",
                                         {{"finished_reason", reasons[reason]}});
   }
+  const auto targets = [&metrics](const char* target) {
+    const auto counter = [&](const char* met) {
+      return metrics.counter("tandem_slo_requests_total",
+                             "Requests with a target, by whether it was met: ttft, the time to the first token; tpot, "
+                             "the mean time between the tokens of its slowest choice",
+                             {{"target", target}, {"met", met}});
+    };
+    return TargetCounters{counter("true"), counter("false")};
+  };
+  ttft_target_ = targets("ttft");
+  tpot_target_ = targets("tpot");
 }
 
 OutputPipeline::~OutputPipeline() { stop(); }
@@ -79,6 +102,7 @@ void OutputPipeline::add(RequestId id, const Request& request, std::vector<Token
   state->score_prompt = request.score_prompt;
   state->prompt_only = request.stopping.max_tokens == 0U;
   state->open_choices = request.num_choices;
+  state->slo = request.slo;
   state->arrival_us = steady_now_us();
   TextStreamOptions options;
   options.stop = request.stopping.stop;
@@ -215,13 +239,14 @@ void OutputPipeline::handle_token(RequestState& request, std::uint32_t index, co
   begin(request);
   if (request.prompt_only) return;  // the step that scored the prompt also drew a token
   const std::int64_t now_us = steady_now_us();
-  if (request.last_token_us == 0) {
+  if (request.first_token_us == 0) {
+    request.first_token_us = now_us;
     ttft_seconds_.observe(static_cast<double>(now_us - request.arrival_us) * 1e-6);
   } else if (request.choices.size() == 1) {
     gap_seconds_.observe(static_cast<double>(now_us - request.last_token_us) * 1e-6);
   }
-  request.last_token_us = now_us;
-  ++choice.num_tokens;
+  request.last_token_us = choice.last_token_us = now_us;
+  if (choice.num_tokens++ == 0) choice.first_token_us = now_us;
   choice.last_token = sampled.token;
   choice.held.push_back(token_info(sampled));
   const Piece piece = choice.stream->push(sampled.token);
@@ -253,12 +278,8 @@ void OutputPipeline::emit_text(RequestState& request, std::uint32_t index, const
 void OutputPipeline::handle_finish(RequestState& request, std::uint32_t index, const Finish& finish) {
   Choice& choice = request.choices[index];
   if (choice.finished) return;
-  if (!finish.status.ok()) {
-    finished_[3].add();
-    return end_request(request, finish.status);
-  }
+  if (!finish.status.ok()) return end_request(request, finish.status);
   if (finish.reason == FinishReason::kCancelled) {
-    finished_[2].add();
     return end_request(request, absl::CancelledError("the request was cancelled"));
   }
   emit_text(request, index, choice.stream->finish());
@@ -277,10 +298,35 @@ void OutputPipeline::end_choice(RequestState& request, std::uint32_t index, Fini
   if (--request.open_choices == 0) end_request(request, absl::OkStatus());
 }
 
+// A request without a first token missed its target for that unless its client took it back in time. Choices of one
+// token have no time between tokens.
+void OutputPipeline::count_targets(const RequestState& request, const absl::Status& status) {
+  if (request.prompt_only) return;
+  if (request.slo.ttft_ms) {
+    const bool has_token = request.first_token_us != 0;
+    const bool in_time = (has_token ? request.first_token_us : steady_now_us()) - request.arrival_us <=
+                         as_us(*request.slo.ttft_ms);
+    const bool taken_back = absl::IsCancelled(status) && !has_token && in_time;
+    if (!taken_back) ttft_target_.count(has_token && in_time);
+  }
+  if (!request.slo.tpot_ms) return;
+  std::optional<bool> met;
+  for (const Choice& choice : request.choices) {
+    if (choice.num_tokens < 2) continue;
+    const bool in_time =
+        choice.last_token_us - choice.first_token_us <= as_us(*request.slo.tpot_ms) * (choice.num_tokens - 1);
+    met = met.value_or(true) && in_time;
+  }
+  if (met) tpot_target_.count(*met);
+}
+
 void OutputPipeline::end_request(RequestState& request, absl::Status status) {
   for (const Choice& choice : request.choices) {
-    if (!choice.finished) cancel_(choice.sequence);
+    if (choice.finished) continue;
+    finished_[absl::IsCancelled(status) ? 2 : 3].add();
+    cancel_(choice.sequence);
   }
+  count_targets(request, status);
   DoneEvent done;
   done.status = std::move(status);
   done.usage.prompt_tokens = static_cast<std::uint32_t>(request.prompt.size());
