@@ -7,7 +7,8 @@ import sys
 
 import source_tree
 
-LIMITS = {"include/tandem/backend.h": 300}
+# scheduler.h waits for its parts: loop, admission, composing of steps.
+LIMITS = {"include/tandem/backend.h": 300, "src/sched/scheduler.h": 145}
 
 
 def limit_of(path):

@@ -4,7 +4,8 @@
 //
 // Rules every op keeps: one argument struct and a stream; never synchronises; allocates nothing after the
 // stream is open; the value of an output row depends on its inputs alone, never on the other rows of the
-// batch or on the share (.github/CONTRIBUTING.md, "Determinism"). Pointers are device pointers. Shapes are [rows, cols].
+// batch or on the share (.github/CONTRIBUTING.md, "Determinism"). Pointers are device pointers. Shapes are [rows,
+// cols].
 #pragma once
 
 #include <atomic>

@@ -62,21 +62,41 @@ void append_chat_logprob(std::string& list, const TokenInfo& token) {
   list.append("]}");
 }
 
-// {"<token text>":logprob,...}: the alternatives, and the chosen token also when it is none of them. Two tokens may
-// have the same text (parts of characters read as U+FFFD); the likelier one keeps the key.
+std::string byte_name(std::string_view bytes) {
+  std::string name = "bytes:";
+  for (const char c : bytes) name += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+  return name;
+}
+
+// A token as legacy log-probabilities name it: its text, or for parts of characters "bytes:\x.." with every byte.
+std::string token_name(std::string_view bytes) { return is_utf8(bytes) ? std::string(bytes) : byte_name(bytes); }
+
+// {"<token name>":logprob,...}: the alternatives, and the chosen token also when it is none of them. Tokens of one text
+// keep apart: the chosen one has the text, others are named by their bytes or, if need be, their id.
 std::string top_object(const TokenInfo& token) {
-  std::vector<std::string> keys;
+  std::vector<std::string> names{token_name(token.bytes)};
   std::string out = "{";
-  const auto add = [&](std::string_view bytes, float logprob) {
-    std::string key = quoted(bytes);
-    if (std::ranges::find(keys, key) != keys.end()) return;
+  const auto add = [&out](std::string_view name, float logprob) {
     if (out.size() > 1) out.push_back(',');
-    out.append(key).push_back(':');
+    append_json_string(out, name);
+    out.push_back(':');
     append_json_logprob(out, logprob);
-    keys.push_back(std::move(key));
   };
-  for (const TokenInfo::Alternative& other : token.top) add(other.bytes, other.logprob);
-  add(token.bytes, token.logprob);
+  const auto taken = [&names](const std::string& name) { return std::ranges::find(names, name) != names.end(); };
+  bool has_chosen = false;
+  for (const TokenInfo::Alternative& other : token.top) {
+    if (other.id == token.id) {
+      has_chosen = true;
+      add(names.front(), other.logprob);
+      continue;
+    }
+    std::string name = token_name(other.bytes);
+    if (taken(name)) name = byte_name(other.bytes);
+    if (taken(name)) name = fmt::format("token_id:{}", other.id);
+    add(name, other.logprob);
+    names.push_back(std::move(name));
+  }
+  if (!has_chosen) add(names.front(), token.logprob);
   return out + "}";
 }
 
@@ -259,7 +279,7 @@ void ApiReply::add_logprobs(Choice& choice, const std::vector<TokenInfo>& tokens
 
 void ApiReply::add_completion_logprob(Choice& choice, const TokenInfo& token, bool scored, Shown shown) {
   Logprobs& lists = choice.logprobs;
-  append_separated(lists.entries, quoted(token.bytes));
+  append_separated(lists.entries, quoted(token_name(token.bytes)));
   if (scored) {
     std::string value;
     append_json_logprob(value, token.logprob);

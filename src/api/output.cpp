@@ -17,6 +17,8 @@ struct OutputPipeline::Choice {
   std::size_t num_released = 0;   // tokens that left `held`
   std::uint32_t num_tokens = 0;
   std::optional<TokenId> last_token;
+  std::int64_t first_token_us = 0;
+  std::int64_t last_token_us = 0;
   bool text_ended = false;  // a stop string matched: later tokens are ignored
   bool finished = false;
 };
@@ -34,9 +36,17 @@ struct OutputPipeline::RequestState {
   std::uint32_t open_choices = 0;
   bool cut_off = false;  // a choice ended at its length
   std::uint32_t cached_tokens = 0;
+  SloTargets slo;
   std::int64_t arrival_us = 0;
+  std::int64_t first_token_us = 0;  // 0: none yet
   std::int64_t last_token_us = 0;
 };
+
+namespace {
+
+std::int64_t as_us(std::uint32_t ms) { return std::int64_t{ms} * 1000; }
+
+}  // namespace
 
 OutputPipeline::OutputPipeline(const Tokenizer& tokenizer, MetricRegistry& metrics)
     : tokenizer_(tokenizer), counters_(metrics) {
@@ -58,6 +68,17 @@ OutputPipeline::OutputPipeline(const Tokenizer& tokenizer, MetricRegistry& metri
   generated_tokens_ = metrics.counter("tandem_generation_tokens_total",
                                       "Tokens that requests generated: the sum of usage.completion_tokens, with those "
                                       "of requests that ended early");
+  const auto targets = [&metrics](const char* target) {
+    const auto counter = [&](const char* met) {
+      return metrics.counter("tandem_slo_requests_total",
+                             "Requests with a target, by whether it was met: ttft, the time to the first token; tpot, "
+                             "the mean time between the tokens of its slowest choice",
+                             {{"target", target}, {"met", met}});
+    };
+    return TargetCounters{counter("true"), counter("false")};
+  };
+  ttft_target_ = targets("ttft");
+  tpot_target_ = targets("tpot");
 }
 
 OutputPipeline::~OutputPipeline() { stop(); }
@@ -86,9 +107,11 @@ void OutputPipeline::add(RequestId id, const Request& request, std::vector<Token
   state->score_prompt = request.score_prompt;
   state->prompt_only = request.stopping.max_tokens == 0U;
   state->open_choices = request.num_choices;
+  state->slo = request.slo;
   state->arrival_us = steady_now_us();
   TextStreamOptions options;
   options.stop = request.stopping.stop;
+  options.min_tokens = request.stopping.min_tokens;
   if (request.stopping.include_stop_text) options.stop_text = StopText::kIncluded;
   if (request.show_control_tokens) options.control_text = ControlText::kShown;
   for (std::uint32_t choice = 0; choice < request.num_choices; ++choice) {
@@ -224,13 +247,14 @@ void OutputPipeline::handle_token(RequestState& request, std::uint32_t index, co
   begin(request);
   if (request.prompt_only) return;  // the step that scored the prompt also drew a token
   const std::int64_t now_us = steady_now_us();
-  if (request.last_token_us == 0) {
+  if (request.first_token_us == 0) {
+    request.first_token_us = now_us;
     ttft_seconds_.observe(static_cast<double>(now_us - request.arrival_us) * 1e-6);
   } else if (request.choices.size() == 1) {
     gap_seconds_.observe(static_cast<double>(now_us - request.last_token_us) * 1e-6);
   }
-  request.last_token_us = now_us;
-  ++choice.num_tokens;
+  request.last_token_us = choice.last_token_us = now_us;
+  if (choice.num_tokens++ == 0) choice.first_token_us = now_us;
   generated_tokens_.add();
   choice.last_token = sampled.token;
   choice.held.push_back(token_info(sampled));
@@ -282,10 +306,33 @@ void OutputPipeline::end_choice(RequestState& request, std::uint32_t index, Fini
   if (--request.open_choices == 0) end_request(request, absl::OkStatus());
 }
 
+// A request without a first token missed its target for that unless its client took it back in time. Choices of one
+// token have no time between tokens.
+void OutputPipeline::count_targets(const RequestState& request, const absl::Status& status) {
+  if (request.prompt_only) return;
+  if (request.slo.ttft_ms) {
+    const bool has_token = request.first_token_us != 0;
+    const bool in_time =
+        (has_token ? request.first_token_us : steady_now_us()) - request.arrival_us <= as_us(*request.slo.ttft_ms);
+    const bool taken_back = absl::IsCancelled(status) && !has_token && in_time;
+    if (!taken_back) ttft_target_.count(has_token && in_time);
+  }
+  if (!request.slo.tpot_ms) return;
+  std::optional<bool> met;
+  for (const Choice& choice : request.choices) {
+    if (choice.num_tokens < 2) continue;
+    const bool in_time =
+        choice.last_token_us - choice.first_token_us <= as_us(*request.slo.tpot_ms) * (choice.num_tokens - 1);
+    met = met.value_or(true) && in_time;
+  }
+  if (met) tpot_target_.count(*met);
+}
+
 void OutputPipeline::end_request(RequestState& request, absl::Status status) {
   for (const Choice& choice : request.choices) {
     if (!choice.finished) cancel_(choice.sequence);
   }
+  count_targets(request, status);
   using Counters = RequestCounters;
   const Counters::Reason ok = request.cut_off ? Counters::kLength : Counters::kStop;
   counters_.finished[status.ok() ? ok : absl::IsCancelled(status) ? Counters::kCancelled : Counters::kFailed].add();

@@ -69,6 +69,7 @@ class OutputPipeline final : public SequenceListener {
   void handle_finish(RequestState& request, std::uint32_t index, const Finish& finish);
   void begin(RequestState& request);
   void emit_text(RequestState& request, std::uint32_t index, const Piece& piece);
+  void count_targets(const RequestState& request, const absl::Status& status);
   void end_choice(RequestState& request, std::uint32_t index, FinishReason reason);
   void end_request(RequestState& request, absl::Status status);
   TokenInfo token_info(const Sampled& sampled) const;
@@ -86,6 +87,12 @@ class OutputPipeline final : public SequenceListener {
   bool stopping_ = false;
   std::thread thread_;
 
+  struct TargetCounters {
+    void count(bool is_met) { (is_met ? met : missed).add(); }
+    Counter met, missed;
+  };
+
+  TargetCounters ttft_target_, tpot_target_;
   Histogram ttft_seconds_, gap_seconds_, e2e_seconds_, prompt_length_, output_length_;
   Counter prompt_tokens_, generated_tokens_;
   RequestCounters counters_;

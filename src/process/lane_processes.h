@@ -21,12 +21,12 @@ namespace tandem {
 
 struct LaneTimings {
   std::int64_t first_start_us = 30LL * 60 * 1'000'000;  // until the first ready: it may fill the weights
-  std::int64_t restart_us = 60'000'000;       // until a later one is ready: the weights are in memory
-  std::int64_t end_grace_us = 1'000'000;      // for a replaced worker to end by itself
-  std::int64_t reap_us = 10'000'000;          // from SIGKILL to "it does not end"
-  std::int64_t first_retry_us = 200'000;      // pause after a failed start; doubles with each
+  std::int64_t restart_us = 60'000'000;  // until a later one is ready: the weights are in memory
+  std::int64_t end_grace_us = 1'000'000;  // for a replaced worker to end by itself
+  std::int64_t reap_us = 10'000'000;  // from SIGKILL to "it does not end"
+  std::int64_t first_retry_us = 200'000;  // pause after a failed start; doubles with each
   std::int64_t longest_retry_us = 10'000'000;
-  std::int64_t owner_retry_us = 50'000;       // while the owner does not answer
+  std::int64_t owner_retry_us = 50'000;  // while the owner does not answer
 };
 
 class LaneProcesses final {
@@ -94,7 +94,7 @@ class LaneProcesses final {
 
   std::vector<Worker> workers_;  // oldest first; two while one replaces the other
   std::uint64_t serving_epoch_ = 0;  // the one that the listener uses, or used last; 0: none ever
-  std::int64_t now_us_ = 0;          // of the last turn
+  std::int64_t now_us_ = 0;  // of the last turn
   std::int64_t retry_at_us_ = 0;
   std::uint32_t failed_starts_ = 0;
   std::uint32_t restarts_ = 0;

@@ -26,6 +26,8 @@ struct TextStreamOptions {
   std::vector<std::string> stop;
   ControlText control_text = ControlText::kHidden;
   StopText stop_text = StopText::kTrimmed;
+  // No stop string ends the text with one of the first so many tokens.
+  std::uint32_t min_tokens = 0;
 };
 
 // What one push or the finish releases. Often empty.
@@ -49,21 +51,30 @@ class TextStream final {
 
   // Ill-formed bytes become U+FFFD, one for each maximal part, as Python's bytes.decode("utf-8", "replace")
   // gives, as soon as no further byte can mend them. The stop string whose last byte comes first ends the text
-  // (of several that end there, the longest); what follows it is dropped, later pushes too.
+  // (of several that end there, the longest); what follows it is dropped, later pushes too. Stop strings are looked
+  // for in the text that is shown and, since clients stop at turn markers, also in the text with the hidden control
+  // tokens in it, of which they must have whole ones.
   Piece push(TokenId token);
 
   // Releases what was held back; a character still incomplete becomes one U+FFFD. Call once, at the end.
   Piece finish();
 
  private:
-  // One stop string and how much of it the text now ends with (Knuth, Morris, Pratt 1977).
+  // One stop string and how many of its bytes the text now ends with (Knuth, Morris, Pratt 1977).
   struct Stop {
     std::string text;
     std::vector<std::size_t> border;  // border[i]: longest proper border of the first i bytes
     std::size_t idx = 0;              // in the options
-    std::size_t matched = 0;          // bytes
+    std::size_t in_shown = 0;         // matched in the shown text
+    std::size_t in_all = 0;           // matched in the text with the hidden tokens
 
-    bool advance(char byte);  // true: the text now ends with it
+    bool advance(std::size_t& matched, char byte) const;  // true: the text now ends with all of it
+  };
+
+  // A byte of the text with the hidden tokens.
+  struct Origin {
+    std::size_t shown_at = 0;       // where it stands, or would stand, in the shown text
+    bool may_begin_stop = true;     // false within a hidden token
   };
 
   // Where a token's characters lie in the whole text, in bytes; not known while it ends in an incomplete one.
@@ -74,13 +85,24 @@ class TextStream final {
   static constexpr std::size_t kUnknown = std::numeric_limits<std::size_t>::max();
 
   void append_unit(std::string_view text, std::size_t num_tokens);
-  void end_text(const Stop& stop);
+  void pass_hidden(std::string_view text);
+  void push_origin(Origin origin);
+  // Where in the shown text the last `num_bytes` of the text with the hidden tokens begin; nullopt within a hidden one.
+  std::optional<std::size_t> begin_in_shown(std::size_t num_bytes) const;
+  std::size_t shown_end() const { return released_bytes_ + held_.size(); }
+  bool may_stop() const { return num_pushed_ > min_tokens_; }
+  std::size_t num_kept_bytes() const;
+  void end_text(const Stop& stop, std::size_t cut);
   Piece release(std::size_t keep_bytes);
 
   const Tokenizer& tokenizer_;
   ControlText control_text_;
   StopText stop_text_;
+  const std::uint32_t min_tokens_;
+  std::uint64_t num_pushed_ = 0;  // tokens
   std::vector<Stop> stops_;
+  std::size_t longest_stop_ = 0;  // bytes
+  std::deque<Origin> origins_;  // of the last bytes, as many as the longest stop string has
   std::string tail_;  // the bytes of an incomplete character, at most 3 between calls
   std::string held_;  // whole characters not yet released
   std::size_t released_bytes_ = 0;

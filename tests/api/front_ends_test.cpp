@@ -46,7 +46,7 @@ class FrontEnds : public testing::Test {
     http.api_keys = {ApiKey{"low", 3}, ApiKey{"free"}};
     GrpcOptions grpc;
     grpc.api_keys = http.api_keys;
-    http_ = *HttpServer::create(http, engine_);
+    http_ = *HttpServer::create(http, engine_, metrics_);
     http_->start();
     grpc_ = *GrpcServer::create(grpc, engine_);
     channel_ = grpc::CreateChannel(fmt::format("127.0.0.1:{}", grpc_->port()), grpc::InsecureChannelCredentials());
@@ -82,6 +82,7 @@ class FrontEnds : public testing::Test {
     return status;
   }
 
+  MetricRegistry metrics_;
   FakeEngine engine_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<GrpcServer> grpc_;

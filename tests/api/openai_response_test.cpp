@@ -190,6 +190,24 @@ TEST(ApiReply, legacy_logprobs_count_offsets_in_characters) {
   EXPECT_EQ(choice["logprobs"]["top_logprobs"][2], Json::parse("{\"y\":-0.25,\"\xC3\xA9 x\":-0.5}"));
 }
 
+TEST(ApiReply, each_alternative_of_legacy_logprobs_keeps_a_key_of_its_own) {
+  ApiReply reply(call(ApiKind::kCompletion, false, 1, 5), model(), tokenizer());
+  TokenInfo chosen{.id = 10, .bytes = "\xE9\xBE", .logprob = -1, .top = {}};
+  chosen.top = {{.id = 7, .bytes = "\xE9", .logprob = -0.5F},  {.id = 10, .bytes = "\xE9\xBE", .logprob = -1},
+                {.id = 8, .bytes = "\xF0\x9F", .logprob = -2}, {.id = 20, .bytes = "x", .logprob = -3},
+                {.id = 21, .bytes = "x", .logprob = -4},       {.id = 22, .bytes = "x", .logprob = -5}};
+  TokenInfo twin{.id = 30, .bytes = "y", .logprob = -3, .top = {{.id = 31, .bytes = "y", .logprob = -1}}};
+  reply.on_event(0, text(0, "\uFFFDy", {chosen, twin}));
+  reply.on_event(0, FinishEvent{});
+  reply.on_event(0, DoneEvent{});
+  const Json logprobs = Json::parse(reply.body())["choices"][0]["logprobs"];
+  EXPECT_EQ(logprobs["tokens"], Json::parse(R"(["bytes:\\xe9\\xbe","y"])"));
+  EXPECT_EQ(logprobs["top_logprobs"][0],
+            Json::parse(R"({"bytes:\\xe9":-0.5,"bytes:\\xe9\\xbe":-1.0,"bytes:\\xf0\\x9f":-2.0,"x":-3.0,)"
+                        R"("bytes:\\x78":-4.0,"token_id:22":-5.0})"));
+  EXPECT_EQ(logprobs["top_logprobs"][1], Json::parse(R"({"bytes:\\x79":-1.0,"y":-3.0})"));
+}
+
 TEST(ApiReply, whole_reply_has_every_choice_in_order) {
   ApiCall two = call(ApiKind::kCompletion, false, 2);
   two.requests.push_back(two.requests[0]);

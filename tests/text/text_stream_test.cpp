@@ -152,6 +152,83 @@ TEST(TextStream, control_tokens_show_only_when_asked_for) {
             "<|im_end|>hi<|im_end|><tool_call>\uFFFD<|im_end|>");
 }
 
+// "hi", a turn marker, a line end, and the halves of a character around it.
+struct Marked {
+  Marked() {
+    hi = tokenizer.add("hi");
+    marker = tokenizer.add("<|im_end|>", TokenKind::kControl);
+    line = tokenizer.add("\n");
+    half = tokenizer.add("\xC3");
+    rest = tokenizer.add("\xA9");
+  }
+  Reply run(const std::vector<TokenId>& ids, const std::vector<std::string>& stop, ControlText control,
+            StopText stop_text = StopText::kTrimmed) const {
+    return stream(tokenizer, ids, {.stop = stop, .control_text = control, .stop_text = stop_text});
+  }
+  FakeTokenizer tokenizer;
+  TokenId hi, marker, line, half, rest;
+};
+
+TEST(TextStream, a_stop_string_of_a_control_tokens_text_stops_there_hidden_or_shown) {
+  const Marked m;
+  for (const ControlText control : {ControlText::kHidden, ControlText::kShown}) {
+    const Reply reply = m.run({m.hi, m.marker, m.hi}, {"never", "<|im_end|>"}, control);
+    EXPECT_EQ(reply.text, "hi");
+    EXPECT_EQ(reply.pieces[1].stop_idx, 1U);
+    EXPECT_EQ(reply.last().released_tokens, 1U);
+    EXPECT_EQ(m.run({m.hi, m.marker, m.hi}, {"<|im_end|>"}, control, StopText::kIncluded).text, "hi<|im_end|>");
+    EXPECT_EQ(m.run({m.half, m.marker, m.rest}, {"<|im_end|>"}, control).text, "\uFFFD");
+  }
+}
+
+TEST(TextStream, a_stop_string_may_go_on_before_and_after_a_control_token) {
+  const Marked m;
+  for (const ControlText control : {ControlText::kHidden, ControlText::kShown}) {
+    EXPECT_EQ(m.run({m.hi, m.marker, m.line, m.hi}, {"<|im_end|>\n"}, control).text, "hi");
+    EXPECT_EQ(m.run({m.hi, m.marker, m.line, m.hi}, {"i<|im_end|>\n"}, control).text, "h");
+    EXPECT_EQ(m.run({m.hi, m.marker, m.marker, m.line}, {"<|im_end|><|im_end|>\n"}, control).text, "hi");
+    EXPECT_EQ(m.run({m.hi, m.marker, m.line}, {"i<|im_end|>\n"}, control, StopText::kIncluded).text, "hi<|im_end|>\n");
+  }
+  // What only might have been a stop string comes out, in its place.
+  EXPECT_EQ(texts(m.run({m.hi, m.marker, m.hi}, {"i<|im_end|>\n"}, ControlText::kHidden)), (Texts{"h", "", "ih", "i"}));
+}
+
+TEST(TextStream, a_part_of_a_hidden_token_is_no_stop_string) {
+  const Marked m;
+  for (const char* stop : {"<", "|", "im_end", "<|im_end", ">", "i<", ">\n", "|>\n"}) {
+    const Reply reply = m.run({m.hi, m.marker, m.line, m.hi}, {stop}, ControlText::kHidden);
+    EXPECT_EQ(reply.text, "hi\nhi") << stop;
+    EXPECT_FALSE(reply.last().stopped()) << stop;
+  }
+  EXPECT_EQ(m.run({m.hi, m.marker, m.line}, {"i\n"}, ControlText::kHidden).text, "h") << "the text that shows has it";
+  EXPECT_EQ(m.run({m.half, m.marker, m.rest}, {"x"}, ControlText::kHidden).text, "\u00E9");
+}
+
+TEST(TextStream, no_stop_string_ends_the_text_with_one_of_the_first_tokens) {
+  FakeTokenizer tokenizer;
+  const TokenId stop = tokenizer.add("STOP");
+  const TokenId first = tokenizer.add("ST");
+  const TokenId second = tokenizer.add("OP");
+  const TokenId marker = tokenizer.add("<|im_end|>", TokenKind::kControl);
+  const auto run = [&](const std::vector<TokenId>& ids, std::uint32_t min_tokens) {
+    return stream(tokenizer, ids,
+                  {.stop = {"STOP", "<|im_end|>"}, .control_text = {}, .stop_text = {}, .min_tokens = min_tokens});
+  };
+  EXPECT_EQ(run({stop, stop, stop}, 0).text, "");
+  EXPECT_EQ(run({stop, stop, stop}, 1).text, "STOP");
+  EXPECT_EQ(run({stop, stop, stop}, 2).text, "STOPSTOP");
+  EXPECT_EQ(run({stop, stop, stop}, 3).text, "STOPSTOPSTOP");
+  // What begins early and ends late stops.
+  EXPECT_EQ(run({first, second}, 1).text, "");
+  EXPECT_EQ(run({first, second}, 2).text, "STOP");
+  EXPECT_FALSE(run({marker, marker}, 2).last().stopped());
+  EXPECT_TRUE(run({marker, marker}, 1).last().stopped());
+  FakeTokenizer letters;
+  const std::vector<TokenId> three = letters.add_all({"a", "a", "a"});
+  EXPECT_EQ(stream(letters, three, {.stop = {"aa"}, .control_text = {}, .stop_text = {}, .min_tokens = 2}).text, "a")
+      << "the second and third make another one";
+}
+
 TEST(TextStream, a_stop_counts_the_tokens_that_show) {
   EXPECT_EQ(stream({"a", "b", "STOP"}, {"STOP"}).last().released_tokens, 2U);
   EXPECT_EQ(stream({"a", "bST", "OP"}, {"STOP"}).last().released_tokens, 2U);
