@@ -6,7 +6,7 @@
 
 Starts a server with each --look-ahead-steps. A round gives each in turn so many streams at once, `tokens` generated in
 all. Prints the median over the rounds (least–most) as a Markdown table; the wait is that of
-tandem:decode_wait_seconds_total: while sequences were generating, the lane had nothing to do. Ends with an error if the
+tandem_decode_wait_seconds_total: while sequences were generating, the lane had nothing to do. Ends with an error if the
 servers' texts differ.
 """
 import argparse
@@ -32,7 +32,7 @@ def metric(url, series):
 
 def one_round(url, prompts, tokens):
     """Tokens/s, wait in microseconds a step, share of the time waited in percent; and the texts."""
-    names = ("tandem:decode_wait_seconds_total", 'tandem:engine_steps_total{phase="decode"}')
+    names = ("tandem_decode_wait_seconds_total", 'tandem_engine_steps_total{phase="decode"}')
     before = [metric(url, name) for name in names]
     body = {"max_tokens": tokens // len(prompts)}
     begin = time.perf_counter()

@@ -12,7 +12,8 @@ LIMITS = {"include/tandem/backend.h": 300}
 
 def limit_of(path):
     is_header = path.suffix in source_tree.HEADERS
-    by_kind = 120 if is_header else 800 if path.suffix == ".cu" else 600
+    is_body = path.name.endswith("_body.h") and path.parts[0] == "kernels"  # a kernel, compiled once per instruction set
+    by_kind = 400 if is_body else 120 if is_header else 800 if path.suffix == ".cu" else 600
     return LIMITS.get(path.as_posix(), by_kind)
 
 

@@ -200,12 +200,12 @@ absl::Status Instance::start_processes(ServerConfig config, const std::string& a
   };
   hosting.owner_address = address;
   hosting.owner_up =
-      metrics_.gauge("tandem:owner_up", "0 while the memory owner is stopped and no worker can be replaced, else 1");
+      metrics_.gauge("tandem_owner_up", "0 while the memory owner is stopped and no worker can be replaced, else 1");
   host_ = std::make_unique<OwnerHost>(std::move(hosting), std::move(owner_process), std::move(memory.owner));
   SupervisorOptions supervision;
   supervision.num_lanes = config.placement == Placement::kSemi ? 2 : 1;
   for (const char* const lane : {"prefill", "decode"}) {
-    supervision.lane_up.push_back(metrics_.gauge("tandem:lane_up", "1 while a worker serves the lane, else 0",
+    supervision.lane_up.push_back(metrics_.gauge("tandem_lane_up", "1 while a worker serves the lane, else 0",
                                                  {{"lane", supervision.num_lanes == 1 ? "fused" : lane}}));
     if (supervision.lane_up.size() == supervision.num_lanes) break;
   }

@@ -45,6 +45,7 @@ class Instance final {
   ~Instance();
 
   LocalEngine& engine() { return *engine_; }
+  MetricRegistry& metrics() { return metrics_; }  // that engine().metrics() scrapes
   std::string trouble() const { return supervisor_->trouble(); }
   // One line: placement, units, pool size.
   const std::string& summary() const { return summary_; }

@@ -1,6 +1,7 @@
 // The composition root's front door: command lines to option structs. The only file that includes CLI11.
 #include <algorithm>
 #include <cstdio>
+#include <exception>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -209,7 +210,7 @@ int run(int argc, char** argv) {
   score
       ->add_option("--output", score_options.output,
                    "JSON lines, one for each: token_ids, mean_nll (natural log), top1_per_position, last_logits, "
-                   "greedy_token_ids")
+                   "greedy_token_ids; or error")
       ->required();
   ServerFlags score_flags(*score, ServerFlags::Scope::kLocal);
   CLI::App* bench =
@@ -284,4 +285,9 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace tandem
 
-int main(int argc, char** argv) { return tandem::run(argc, argv); }
+// Nothing in tandem throws on purpose; what a library throws past its border (out of memory, no more threads) ends the
+// command with a message.
+int main(int argc, char** argv) try { return tandem::run(argc, argv); } catch (const std::exception& error) {
+  std::fprintf(stderr, "tandem: %s\n", error.what());
+  return 1;
+}

@@ -12,7 +12,7 @@
 #include "kernels/cpu/vec_avx2.h"
 
 #pragma GCC target("avx2,fma,f16c")
-#include "kernels/cpu/attention_kernels.h"
+#include "kernels/cpu/attention_body.h"
 
 namespace tandem::cpu::avx2 {
 

@@ -12,7 +12,7 @@
 #include "kernels/cpu/vec_avx512.h"
 
 #pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")
-#include "kernels/cpu/attention_kernels.h"
+#include "kernels/cpu/attention_body.h"
 
 namespace tandem::cpu::avx512 {
 

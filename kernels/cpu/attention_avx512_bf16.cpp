@@ -21,9 +21,7 @@
 
 // What attention_avx512.cpp instantiates too is compiled for the same target here.
 #pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")
-#include "kernels/cpu/attention_kernels.h"
-#include "kernels/cpu/attention_queries.h"
-#include "kernels/cpu/attention_rows.h"
+#include "kernels/cpu/attention_body.h"
 
 #pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
 

@@ -3,9 +3,12 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <utility>
+
+#include "fmt/format.h"
 
 namespace tandem {
 namespace {
@@ -13,6 +16,7 @@ namespace {
 using ErrorCode = boost::system::error_code;
 
 constexpr std::chrono::milliseconds kLingerTime{1000};
+constexpr std::chrono::milliseconds kProbeTime{5000};  // for a connection beyond the limit to ask
 constexpr std::size_t kReadBytes = 64 << 10;
 constexpr std::size_t kMaxReadsPerWake = 16;  // then other connections get their turn
 constexpr std::uint64_t kMaxDroppedBodyBytes =
@@ -23,12 +27,15 @@ constexpr std::size_t kMaxLingerBytes = 4 << 20;
 
 // ---- life
 
-Connection::Connection(IoLoop& loop, HttpShared& shared, Socket socket)
-    : loop_(loop), shared_(shared), socket_(std::move(socket)), parser_(shared.options.max_header_bytes) {
-  shared_.num_connections.fetch_add(1);
+Connection::Connection(IoLoop& loop, HttpShared& shared, Socket socket, Admission admission)
+    : loop_(loop),
+      shared_(shared),
+      socket_(std::move(socket)),
+      admission_(admission),
+      parser_(shared.options.max_header_bytes) {
+  shared_.connections(admission_).fetch_add(1);
+  shared_.open_connections.add(1);
 }
-
-Connection::~Connection() { shared_.num_connections.fetch_sub(1); }
 
 void Connection::start() {
   ErrorCode ignored;
@@ -43,6 +50,7 @@ void Connection::start() {
 void Connection::enter(State state) {
   state_ = state;
   entered_ = last_progress_ = SteadyClock::now();
+  state == State::kHead ? loop_.begin_waiting(*this) : loop_.end_waiting(*this);
 }
 
 void Connection::close() {
@@ -51,6 +59,9 @@ void Connection::close() {
   if (call_) std::exchange(call_, nullptr)->close();
   ErrorCode ignored;
   socket_.close(ignored);
+  pending_.reset();
+  shared_.connections(admission_).fetch_sub(1);
+  shared_.open_connections.add(-1);
   loop_.remove(*this);
 }
 
@@ -69,6 +80,7 @@ void Connection::tick(SteadyClock::time_point now) {
   const auto quiet = now - last_progress_;
   switch (state_) {
     case State::kHead:
+      if (admission_ == Admission::kProbe && in_state > kProbeTime) return close();
       if (input_.empty() ? in_state > options.idle_timeout : in_state > options.head_timeout) {
         if (input_.empty()) return close();
         must_close_ = true;
@@ -89,6 +101,7 @@ void Connection::tick(SteadyClock::time_point now) {
         reply_->open();
         step_call();
       }
+      comment(now);
       return;
     case State::kReply:
       if (quiet > options.write_timeout) close();
@@ -136,9 +149,9 @@ void Connection::read_input() {
       if (lingered_bytes_ > kMaxLingerBytes) return close();
       continue;
     }
-    if (state_ == State::kHead && input_.empty())
-      entered_ = last_progress_;  // the head's time runs from its first byte
+    if (state_ == State::kHead && input_.empty()) enter(State::kHead);  // the head's time runs from its first byte
     input_.append({bytes.data(), n});
+    if (!count_pending()) return;
     advance();
     if (state_ != State::kHead && state_ != State::kBody && state_ != State::kLinger) return;
   }
@@ -198,6 +211,20 @@ void Connection::advance() {
   refusal_ ? send(*std::exchange(refusal_, std::nullopt)) : dispatch();
 }
 
+// Takes the bytes that wait to be parsed into the share of all connections, or refuses the request.
+bool Connection::count_pending() {
+  const std::uint64_t bytes = input_.size() + parser_.body_bytes();
+  if (!pending_) pending_.emplace(shared_.pending_bodies);
+  if (pending_->resize(bytes - std::min(bytes, HttpOptions::kFreeBytes))) return true;
+  must_close_ = true;
+  send(error_reply(503,
+                   fmt::format("The requests that this server is receiving have {} bytes together, its limit. Send the "
+                               "request again later.",
+                               shared_.options.max_pending_body_bytes),
+                   "overloaded"));
+  return false;
+}
+
 void Connection::on_parse_failure() {
   must_close_ = true;
   // A refused request whose body turned out too long to drop keeps its own reply.
@@ -255,6 +282,7 @@ void Connection::on_flushed() { must_close_ ? linger() : next_request(); }
 
 void Connection::next_request() {
   parser_.reset();
+  pending_.reset();
   request_id_.clear();
   head_sent_ = false;
   has_more_input_ = false;

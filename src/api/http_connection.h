@@ -18,14 +18,15 @@ namespace tandem {
 
 class Connection final : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(IoLoop& loop, HttpShared& shared, Socket socket);
-  ~Connection();
+  Connection(IoLoop& loop, HttpShared& shared, Socket socket, Admission admission);
 
   void start();
   void tick(SteadyClock::time_point now);
   // The server stops: a running call ends with 503, everything else closes.
   void shut_down();
   void close();
+  Admission admission() const { return admission_; }
+  SteadyClock::time_point entered() const { return entered_; }  // its present state
 
  private:
   enum class State : std::uint8_t {
@@ -48,6 +49,8 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void advance();
   void on_head();
   void on_parse_failure();
+  bool count_pending();
+  void comment(SteadyClock::time_point now);
   void flush();
   void on_written(std::size_t n);
   void on_flushed();
@@ -73,11 +76,13 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   IoLoop& loop_;
   HttpShared& shared_;
   Socket socket_;
+  const Admission admission_;
   HttpParser parser_;
   InputBuffer input_;
   State state_ = State::kHead;
   SteadyClock::time_point entered_;        // the state
   SteadyClock::time_point last_progress_;  // a byte read in kBody, written in kCall and kReply
+  SteadyClock::time_point last_sent_;      // something was added to a stream
   bool read_armed_ = false;
   bool has_more_input_ = false;  // pipelined bytes wait in the socket
   bool half_closed_ = false;
@@ -88,6 +93,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   std::string request_id_;
   std::string tenant_;
   std::optional<HttpReply> refusal_;  // decided at the head, sent after the body was dropped
+  std::optional<ByteShare> pending_;  // of its bytes, until they are parsed
   bool must_close_ = false;
   bool head_sent_ = false;
 

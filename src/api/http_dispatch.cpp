@@ -39,7 +39,8 @@ absl::StatusOr<SloTargets> slo_targets(const HttpHead& head) {
 }
 
 // Touches the call, the engine and its own arguments only.
-void parse_and_submit(EngineCall& call, Route route, const std::string& body, const CallContext& context) {
+void parse_and_submit(EngineCall& call, Route route, const std::string& body, const CallContext& context,
+                      Counter refused) {
   if (route == Route::kTokenize || route == Route::kDetokenize) {
     auto json = route == Route::kTokenize ? tokenize(body, context) : detokenize(body, context);
     json.ok() ? call.push(EngineCall::BodyItem{.json = *std::move(json)}) : call.push(json.status());
@@ -47,14 +48,16 @@ void parse_and_submit(EngineCall& call, Route route, const std::string& body, co
   }
   if (route == Route::kPlacement) return call.set_placement(body);
   auto parsed = route == Route::kChat ? parse_chat_call(body, context) : parse_completion_call(body, context);
-  parsed.ok() ? call.submit(*std::move(parsed)) : call.push(parsed.status());
+  if (parsed.ok()) return call.submit(*std::move(parsed));
+  refused.add();
+  call.push(parsed.status());
 }
 
 // Runs on the loop or on the pool, where an exception would end the process.
-void run_call(EngineCall& call, Route route, const std::string& body, const CallContext& context) {
+void run_call(EngineCall& call, Route route, const std::string& body, const CallContext& context, Counter refused) {
   if (call.closed()) return;
   try {
-    parse_and_submit(call, route, body, context);
+    parse_and_submit(call, route, body, context, refused);
   } catch (const std::exception& e) {
     TANDEM_LOG(kError, "http: request {} failed: {}", context.request_id, e.what());
     call.push(absl::InternalError("the server could not handle the request; send it again or report it"));
@@ -67,6 +70,16 @@ void run_call(EngineCall& call, Route route, const std::string& body, const Call
 std::optional<HttpReply> Connection::refusal() {
   const HttpHead& head = parser_.head();
   match_ = match_route(head.method, head.target);
+  if (admission_ == Admission::kProbe) {
+    must_close_ = true;
+    if (match_.key != KeyNeed::kNone) {
+      shared_.refused_connections.add();
+      return error_reply(503,
+                         fmt::format("All {} connections of this server are in use. Send the request again later.",
+                                     shared_.options.max_connections),
+                         "overloaded");
+    }
+  }
   const bool is_options = head.method == "OPTIONS";
   tenant_.clear();
   const bool wants_admin = match_.key == KeyNeed::kAdmin && shared_.admin_keys.required();
@@ -131,7 +144,7 @@ HttpReply Connection::plain_reply() {
       break;
     case Route::kMetrics:
       reply.content_type = "text/plain; version=0.0.4; charset=utf-8";
-      reply.body = engine.metrics() + shared_.metrics();
+      reply.body = engine.metrics();
       break;
     case Route::kFlushCache:
       engine.flush_prefix_cache();
@@ -164,11 +177,17 @@ void Connection::start_call() {
       if (const auto self = weak.lock()) self->on_wake();
     });
   });
-  auto job = [call = call_, route = match_.route, body = parser_.take_body(), &engine = shared_.engine,
-              id = request_id_, tenant = tenant_, targets = *slo] {
+  // The share goes with the bytes. shared_ptr: std::function copies what it holds; the job is the one owner.
+  auto share = std::make_shared<std::optional<ByteShare>>(std::move(pending_));
+  pending_.reset();
+  auto job = [call = call_, route = match_.route, body = parser_.take_body(), share = std::move(share),
+              &shared = shared_, id = request_id_, tenant = tenant_, targets = *slo] {
+    const Engine& engine = shared.engine;
     run_call(
         *call, route, body,
-        {.model = engine.model(), .tokenizer = engine.tokenizer(), .request_id = id, .tenant = tenant, .slo = targets});
+        {.model = engine.model(), .tokenizer = engine.tokenizer(), .request_id = id, .tenant = tenant, .slo = targets},
+        shared.requests.refused);
+    share->reset();
   };
   arm_read();
   const bool is_short = head.content_length <= kInlineBodyBytes && !head.chunked;
@@ -234,6 +253,14 @@ void Connection::step_stream() {
   flush();
 }
 
+// So that a proxy with a limit on silence does not cut a stream whose first token, or next one, takes long.
+void Connection::comment(SteadyClock::time_point now) {
+  const bool streams = state_ == State::kCall && head_sent_ && reply_ && reply_->streaming();
+  if (!streams || now - last_sent_ < shared_.options.stream_comment_after) return;
+  append_chunk(": keep-alive\n\n");
+  flush();
+}
+
 void Connection::end_call() {
   if (call_) std::exchange(call_, nullptr)->close();
   reply_.reset();
@@ -285,10 +312,12 @@ void Connection::send_stream_head() {
   }
   out_ += head_text(head, false);
   head_sent_ = true;
+  last_sent_ = SteadyClock::now();
 }
 
 void Connection::append_chunk(std::string_view data) {
   if (data.empty()) return;
+  last_sent_ = SteadyClock::now();
   if (!parser_.head().is_http_1_1) {
     out_.append(data);
     return;

@@ -89,6 +89,8 @@ void HttpParser::reset() {
   searched_ = 0;
 }
 
+std::size_t HttpParser::body_bytes() const { return impl_->parser.get().body().size(); }
+
 std::string HttpParser::take_body() { return std::move(impl_->parser.get().body()); }
 
 ParseResult HttpParser::fail(int http_status, std::string_view message) {

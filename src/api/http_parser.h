@@ -3,6 +3,7 @@
 // Owned by a connection, used on its thread; knows no sockets.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -61,6 +62,7 @@ class HttpParser final {
   ParseResult read_body(InputBuffer& input, std::uint64_t max_body_bytes);
 
   const HttpHead& head() const { return head_; }
+  std::size_t body_bytes() const;  // so far
   std::string take_body();
   // The reply to send after kFailed; the stream is out of step then, so the connection has to close.
   const HttpReply& failure() const { return failure_; }

@@ -46,6 +46,30 @@ constexpr auto kRoutes = std::to_array<RouteEntry>({
     {"/v1/admin/placement", Route::kPlacement, kGetAndPost, KeyNeed::kAdmin},
 });
 
+struct Phrase {
+  int status;
+  std::string_view text;
+};
+
+constexpr auto kPhrases = std::to_array<Phrase>({
+    {200, "OK"},
+    {204, "No Content"},
+    {400, "Bad Request"},
+    {401, "Unauthorized"},
+    {403, "Forbidden"},
+    {404, "Not Found"},
+    {405, "Method Not Allowed"},
+    {408, "Request Timeout"},
+    {413, "Content Too Large"},
+    {415, "Unsupported Media Type"},
+    {417, "Expectation Failed"},
+    {429, "Too Many Requests"},
+    {431, "Request Header Fields Too Large"},
+    {500, "Internal Server Error"},
+    {503, "Service Unavailable"},
+    {504, "Gateway Timeout"},
+});
+
 bool equal_ignoring_case(std::string_view a, std::string_view b) {
   return std::ranges::equal(a, b, [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
 }
@@ -144,24 +168,14 @@ HttpReply error_reply(int http_status, std::string_view message, std::string_vie
 }
 
 std::string_view reason_phrase(int http_status) {
-  switch (http_status) {
-    case 200: return "OK";
-    case 204: return "No Content";
-    case 400: return "Bad Request";
-    case 401: return "Unauthorized";
-    case 403: return "Forbidden";
-    case 404: return "Not Found";
-    case 405: return "Method Not Allowed";
-    case 408: return "Request Timeout";
-    case 413: return "Content Too Large";
-    case 415: return "Unsupported Media Type";
-    case 417: return "Expectation Failed";
-    case 429: return "Too Many Requests";
-    case 431: return "Request Header Fields Too Large";
-    case 503: return "Service Unavailable";
-    case 504: return "Gateway Timeout";
-    default: return "Internal Server Error";
-  }
+  const auto* found = std::ranges::find(kPhrases, http_status, &Phrase::status);
+  return found == kPhrases.end() ? "Internal Server Error" : found->text;
+}
+
+std::vector<int> every_status() {
+  std::vector<int> all;
+  for (const Phrase& phrase : kPhrases) all.push_back(phrase.status);
+  return all;
 }
 
 ApiKeys::ApiKeys(const std::vector<std::string>& keys) {

@@ -57,6 +57,8 @@ struct HttpReply {
 HttpReply error_reply(const absl::Status& status);
 HttpReply error_reply(int http_status, std::string_view message, std::string_view code = {});
 std::string_view reason_phrase(int http_status);
+// Each status that a reply can have.
+std::vector<int> every_status();
 
 // Keys are kept and compared as digests, in time that depends on neither the key nor the guess.
 class ApiKeys final {

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <random>
+#include <string_view>
 #include <thread>
 
 #include "api/placement.h"
@@ -35,7 +37,8 @@ LocalEngine::LocalEngine(LocalEngineOptions options, const Tokenizer& tokenizer,
       chat_template_(chat_template),
       scheduler_(scheduler),
       output_(output),
-      metrics_(metrics) {}
+      metrics_(metrics),
+      counters_(metrics) {}
 
 absl::StatusOr<std::vector<TokenId>> LocalEngine::tokenize(const Prompt& prompt) const {
   if (const auto* text = std::get_if<std::string>(&prompt)) return tokenizer_.encode_prompt(*text);
@@ -97,7 +100,6 @@ absl::Status LocalEngine::check(const Request& request, const std::vector<TokenI
 SequenceRequest LocalEngine::sequence_request(const Request& request, const std::vector<TokenId>& prompt) const {
   const SamplingParams& sampling = request.sampling;
   SequenceRequest sequence;
-  sequence.prompt = prompt;
   sequence.sampling.temperature = sampling.temperature;
   sequence.sampling.top_p = sampling.top_p;
   sequence.sampling.top_k = sampling.top_k;
@@ -122,12 +124,19 @@ SequenceRequest LocalEngine::sequence_request(const Request& request, const std:
   sequence.priority = request.priority;
   sequence.ttft_ms = request.slo.ttft_ms ? request.slo.ttft_ms : options_.default_ttft_ms;
   sequence.arrival_us = steady_now_us();
-  sequence.use_prefix_cache = request.use_prefix_cache && !request.score_prompt;  // scores need every row computed
-  sequence.cache_salt = request.cache_salt;
+  const bool shares_prefix = request.use_prefix_cache && !request.score_prompt;  // scores need every row computed
+  sequence.prompt = scheduler_.prepare(
+      prompt, sequence.sampling, shares_prefix ? std::optional<std::string_view>(request.cache_salt) : std::nullopt);
   return sequence;
 }
 
 absl::StatusOr<RequestId> LocalEngine::submit(Request request, EventSink sink) {
+  absl::StatusOr<RequestId> id = try_submit(std::move(request), std::move(sink));
+  (id.ok() ? counters_.accepted : counters_.refused).add();
+  return id;
+}
+
+absl::StatusOr<RequestId> LocalEngine::try_submit(Request request, EventSink sink) {
   if (std::string trouble = options_.trouble(); !trouble.empty()) return absl::UnavailableError(trouble);
   if (draining_.load()) return absl::UnavailableError("the server is shutting down");
   TANDEM_ASSIGN(std::vector<TokenId> prompt, tokenize(request.prompt));

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "api/output.h"
+#include "api/request_counters.h"
 #include "base/metrics.h"
 #include "sched/scheduler.h"
 #include "tandem/engine.h"
@@ -49,6 +50,7 @@ class LocalEngine final : public Engine {
   bool busy() const { return output_.num_requests() > 0; }
 
  private:
+  absl::StatusOr<RequestId> try_submit(Request request, EventSink sink);
   absl::StatusOr<std::vector<TokenId>> tokenize(const Prompt& prompt) const;
   absl::Status check(const Request& request, const std::vector<TokenId>& prompt) const;
   SequenceRequest sequence_request(const Request& request, const std::vector<TokenId>& prompt) const;
@@ -59,6 +61,7 @@ class LocalEngine final : public Engine {
   Scheduler& scheduler_;
   OutputPipeline& output_;
   MetricRegistry& metrics_;
+  RequestCounters counters_;
   std::atomic<std::uint64_t> next_request_{1};
   std::atomic<std::uint64_t> next_sequence_{1};
   std::atomic<bool> draining_{false};

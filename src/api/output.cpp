@@ -32,27 +32,32 @@ struct OutputPipeline::RequestState {
   bool prompt_only = false;  // max_tokens is 0
   bool begun = false;
   std::uint32_t open_choices = 0;
+  bool cut_off = false;  // a choice ended at its length
   std::uint32_t cached_tokens = 0;
   std::int64_t arrival_us = 0;
   std::int64_t last_token_us = 0;
 };
 
-OutputPipeline::OutputPipeline(const Tokenizer& tokenizer, MetricRegistry& metrics) : tokenizer_(tokenizer) {
-  ttft_seconds_ = metrics.histogram("tandem:time_to_first_token_seconds", "From arrival to the first token",
-                                    exponential_bounds(0.005, 1.7, 18));
-  gap_seconds_ = metrics.histogram("tandem:inter_token_latency_seconds", "Between two tokens of a request",
-                                   exponential_bounds(0.001, 1.6, 18));
-  e2e_seconds_ = metrics.histogram("tandem:e2e_request_latency_seconds", "From arrival to the last token",
-                                   exponential_bounds(0.02, 2.0, 16));
-  prompt_length_ =
-      metrics.histogram("tandem:request_prompt_tokens", "Prompt tokens of a request", exponential_bounds(1, 2.0, 18));
-  output_length_ = metrics.histogram("tandem:request_generation_tokens", "Generated tokens of a request",
-                                     exponential_bounds(1, 2.0, 18));
-  const char* const reasons[4] = {"stop", "length", "abort", "error"};
-  for (std::size_t reason = 0; reason < 4; ++reason) {
-    finished_[reason] = metrics.counter("tandem:request_success_total", "Ended choices by reason",
-                                        {{"finished_reason", reasons[reason]}});
-  }
+OutputPipeline::OutputPipeline(const Tokenizer& tokenizer, MetricRegistry& metrics)
+    : tokenizer_(tokenizer), counters_(metrics) {
+  ttft_seconds_ = metrics.histogram("tandem_time_to_first_token_seconds",
+                                    "Seconds from a request's arrival to its first token", round_bounds(0.005, 500));
+  gap_seconds_ = metrics.histogram("tandem_inter_token_latency_seconds",
+                                   "Seconds between two tokens of a request with one choice", round_bounds(0.001, 10));
+  e2e_seconds_ = metrics.histogram("tandem_e2e_request_latency_seconds", "Seconds from a request's arrival to its end",
+                                   round_bounds(0.01, 1000));
+  prompt_length_ = metrics.histogram("tandem_request_prompt_tokens", "Prompt tokens of a request that had a result",
+                                     round_bounds(1, 200'000));
+  output_length_ = metrics.histogram("tandem_request_generation_tokens",
+                                     "Tokens that a request generated, all its choices together, whatever its end",
+                                     round_bounds(1, 200'000));
+  prompt_tokens_ =
+      metrics.counter("tandem_prompt_tokens_total",
+                      "Prompt tokens of requests, cached ones too, once a request's first result is there: "
+                      "the sum of usage.prompt_tokens, with those of requests that ended early");
+  generated_tokens_ = metrics.counter("tandem_generation_tokens_total",
+                                      "Tokens that requests generated: the sum of usage.completion_tokens, with those "
+                                      "of requests that ended early");
 }
 
 OutputPipeline::~OutputPipeline() { stop(); }
@@ -177,6 +182,8 @@ void OutputPipeline::handle(Record& record) {
 // The first sign of life of a request: everything before it may still fail with a plain error.
 void OutputPipeline::begin(RequestState& request) {
   if (std::exchange(request.begun, true)) return;
+  prompt_tokens_.add(static_cast<double>(request.prompt.size()));
+  prompt_length_.observe(static_cast<double>(request.prompt.size()));
   request.sink(PromptEvent{request.prompt});
 }
 
@@ -224,6 +231,7 @@ void OutputPipeline::handle_token(RequestState& request, std::uint32_t index, co
   }
   request.last_token_us = now_us;
   ++choice.num_tokens;
+  generated_tokens_.add();
   choice.last_token = sampled.token;
   choice.held.push_back(token_info(sampled));
   const Piece piece = choice.stream->push(sampled.token);
@@ -255,12 +263,8 @@ void OutputPipeline::emit_text(RequestState& request, std::uint32_t index, const
 void OutputPipeline::handle_finish(RequestState& request, std::uint32_t index, const Finish& finish) {
   Choice& choice = request.choices[index];
   if (choice.finished) return;
-  if (!finish.status.ok()) {
-    finished_[3].add();
-    return end_request(request, finish.status);
-  }
+  if (!finish.status.ok()) return end_request(request, finish.status);
   if (finish.reason == FinishReason::kCancelled) {
-    finished_[2].add();
     return end_request(request, absl::CancelledError("the request was cancelled"));
   }
   emit_text(request, index, choice.stream->finish());
@@ -274,8 +278,7 @@ void OutputPipeline::handle_finish(RequestState& request, std::uint32_t index, c
 
 void OutputPipeline::end_choice(RequestState& request, std::uint32_t index, FinishReason reason) {
   request.choices[index].finished = true;
-  finished_[static_cast<std::size_t>(reason)].add();
-  output_length_.observe(request.choices[index].num_tokens);
+  if (reason == FinishReason::kLength) request.cut_off = true;
   if (--request.open_choices == 0) end_request(request, absl::OkStatus());
 }
 
@@ -283,12 +286,15 @@ void OutputPipeline::end_request(RequestState& request, absl::Status status) {
   for (const Choice& choice : request.choices) {
     if (!choice.finished) cancel_(choice.sequence);
   }
+  using Counters = RequestCounters;
+  const Counters::Reason ok = request.cut_off ? Counters::kLength : Counters::kStop;
+  counters_.finished[status.ok() ? ok : absl::IsCancelled(status) ? Counters::kCancelled : Counters::kFailed].add();
   DoneEvent done;
   done.status = std::move(status);
   done.usage.prompt_tokens = static_cast<std::uint32_t>(request.prompt.size());
   for (const Choice& choice : request.choices) done.usage.completion_tokens += choice.num_tokens;
   done.usage.cached_tokens = request.cached_tokens;
-  prompt_length_.observe(static_cast<double>(request.prompt.size()));
+  output_length_.observe(done.usage.completion_tokens);
   e2e_seconds_.observe(static_cast<double>(steady_now_us() - request.arrival_us) * 1e-6);
   const EventSink sink = std::move(request.sink);
   remove(request.id);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "api/request_counters.h"
 #include "base/metrics.h"
 #include "sched/sequence.h"
 #include "tandem/engine.h"
@@ -86,7 +87,8 @@ class OutputPipeline final : public SequenceListener {
   std::thread thread_;
 
   Histogram ttft_seconds_, gap_seconds_, e2e_seconds_, prompt_length_, output_length_;
-  Counter finished_[4];  // by FinishReason, then errors
+  Counter prompt_tokens_, generated_tokens_;
+  RequestCounters counters_;
 };
 
 }  // namespace tandem

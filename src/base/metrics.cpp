@@ -19,6 +19,8 @@ namespace {
 template <class Series, class... Args>
 Series* add_series(prometheus::Registry& registry, std::string_view name, std::string_view help,
                    const MetricLabels& labels, const Args&... args) {
+  const bool ours = name.starts_with("tandem_") && name.find(':') == std::string_view::npos;
+  TANDEM_CHECK(ours, fmt::format("metric {} begins with tandem_ and has no colon", name));
   try {
     prometheus::Family<Series>& family =
         prometheus::detail::Builder<Series>().Name(std::string(name)).Help(std::string(help)).Register(registry);
@@ -72,11 +74,18 @@ std::string MetricRegistry::scrape() const {
   return prometheus::TextSerializer().Serialize(state_->registry.Collect());
 }
 
-std::vector<double> exponential_bounds(double first, double factor, std::size_t count) {
-  std::vector<double> bounds(count);
-  for (double& bound : bounds) {
-    bound = first;
-    first *= factor;
+std::vector<double> round_bounds(double first, double last) {
+  std::vector<double> bounds;
+  // Each bound is one exact product or one quotient, so that it prints as it is written here: 0.005, not
+  // 0.0050000000000000001.
+  const auto add = [&](double bound) {
+    if (bound >= first && bound <= last) bounds.push_back(bound);
+  };
+  for (double power = 1e12; power > 1; power /= 10) {
+    for (const double digit : {1.0, 2.0, 5.0}) add(digit / power);
+  }
+  for (double power = 1; power <= 1e12; power *= 10) {
+    for (const double digit : {1.0, 2.0, 5.0}) add(digit * power);
   }
   return bounds;
 }

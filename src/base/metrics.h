@@ -1,7 +1,8 @@
-// Counters, gauges and histograms in Prometheus' data model. A handle is a pointer: get it once at start, use it
-// from any thread without a lookup. A default-made handle counts nothing, so a part works without a registry.
-// A histogram takes an uncontended lock per observation; counters and gauges are atomics.
-// Label values become series that live as long as the registry: never take them from clients.
+// Counters, gauges and histograms in Prometheus' data model: the one writer of `GET /metrics`. A handle is a pointer:
+// get it once at start, use it from any thread without a lookup. A default-made handle counts nothing, so a part works
+// without a registry. A histogram takes an uncontended lock per observation; counters and gauges are atomics.
+// The help text of a series says its unit and when it rises. Label values become series that live as long as the
+// registry: never take them from clients.
 #pragma once
 
 #include <cstddef>
@@ -54,7 +55,8 @@ class Histogram final {
 using MetricLabels = std::vector<std::pair<std::string, std::string>>;
 
 // Owns every series; outlives the handles it gives out. All calls are thread-safe. The same name and labels
-// give the same series again. A malformed name, or one name for two kinds, is a broken invariant.
+// give the same series again. Every name begins with "tandem_" and has no colon, which is for recording rules. Another
+// name, or one name for two kinds, is a broken invariant.
 class MetricRegistry final {
  public:
   MetricRegistry();
@@ -74,7 +76,7 @@ class MetricRegistry final {
   std::unique_ptr<State> state_;
 };
 
-// first, first * factor, first * factor^2, ...
-std::vector<double> exponential_bounds(double first, double factor, std::size_t count);
+// 1, 2 and 5 times the powers of ten, from `first` to `last`: bounds that people read and that two histograms share.
+std::vector<double> round_bounds(double first, double last);
 
 }  // namespace tandem

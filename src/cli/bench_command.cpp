@@ -1,5 +1,8 @@
 // `tandem bench`: the engine's, the kernels' and the KV pool's speed on this machine, as a table or as JSON lines.
 #include <cstdio>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "base/log.h"
@@ -8,6 +11,7 @@
 #include "bench/pool_bench.h"
 #include "bench/roofline.h"
 #include "cli/commands.h"
+#include "cli/stop_signals.h"
 #include "fmt/core.h"
 #include "instance.h"
 #include "nlohmann/json.hpp"
@@ -23,7 +27,13 @@ void print_line(const std::string& line) {
   std::fflush(stdout);
 }
 
-int report(const absl::Status& status) {
+// Runs a measurement; a signal ends the process, since there is nothing to save.
+int measure(const std::function<absl::Status()>& run) {
+  init_logging(LogLevel::kInfo, LogFormat::kText, "bench");
+  const absl::StatusOr<StopSignals> signals = StopSignals::create();
+  std::optional<EndOnSignal> guard;
+  if (signals.ok()) guard.emplace(*signals, "measuring");
+  const absl::Status status = signals.ok() ? run() : signals.status();
   if (status.ok()) return 0;
   TANDEM_LOG(kError, "{}", message(status));
   return absl::IsInvalidArgument(status) ? 2 : 1;
@@ -90,17 +100,12 @@ std::string to_table_line(const bench::PoolBenchResult& result) {
                      text(result.ledger_ns), text(result.mutex_ns));
 }
 
-}  // namespace
-
-int bench_engine_command(const BenchEngineOptions& options) {
-  init_logging(LogLevel::kInfo, LogFormat::kText, "bench");
-  const auto path = resolve_model_path(options.model);
-  if (!path.ok()) return report(path.status());
-  const auto model = open_model(*path);
-  if (!model.ok()) return report(model.status());
+absl::Status bench_engine(const BenchEngineOptions& options) {
+  TANDEM_ASSIGN(const std::string path, resolve_model_path(options.model));
+  TANDEM_ASSIGN(const std::unique_ptr<ModelFile> model, open_model(path));
   bench::EngineBenchOptions wanted;
   wanted.isa = options.isa;
-  wanted.kv_dtype = options.kv_dtype.value_or(default_kv_dtype(**model));
+  wanted.kv_dtype = options.kv_dtype.value_or(default_kv_dtype(*model));
   wanted.threads = options.threads;
   wanted.prompts = options.prompts;
   wanted.depths = options.depths;
@@ -110,18 +115,17 @@ int bench_engine_command(const BenchEngineOptions& options) {
   wanted.repeat = options.repeat;
   wanted.warm_up = !options.cold;
   const auto about = [&](const std::string& description) {
-    TANDEM_LOG(kInfo, "{}: {}", *path, description);
+    TANDEM_LOG(kInfo, "{}: {}", path, description);
     if (!options.json) {
       print_line("test     threads  prompt   depth sequences    tokens/s  (least to most)");
     }
   };
-  return report(bench::run_engine_bench(**model, wanted, about, [&](const EngineBenchResult& result) {
+  return bench::run_engine_bench(*model, wanted, about, [&](const EngineBenchResult& result) {
     print_line(options.json ? to_json_line(result) : to_table_line(result));
-  }));
+  });
 }
 
-int bench_kernels_command(const BenchKernelsOptions& options) {
-  init_logging(LogLevel::kInfo, LogFormat::kText, "bench");
+absl::Status bench_kernels(const BenchKernelsOptions& options) {
   bench::RooflineOptions wanted{options.isas, options.threads, options.ops, options.repeat};
   bench::RooflineReport sink;
   sink.limits = [&](const std::string& isa, int threads, const bench::Limits& limits) {
@@ -145,19 +149,32 @@ int bench_kernels_command(const BenchKernelsOptions& options) {
   sink.op = [&](const std::string& isa, int threads, const bench::OpRate& rate) {
     print_line(options.json ? to_json_line(isa, threads, rate) : to_table_line(rate));
   };
-  return report(bench::run_roofline(wanted, sink));
+  return bench::run_roofline(wanted, sink);
 }
 
-int bench_pool_command(const BenchPoolOptions& options) {
-  init_logging(LogLevel::kInfo, LogFormat::kText, "bench");
+absl::Status bench_pool(const BenchPoolOptions& options) {
   if (!options.json) {
     print_line("processes  lease  used%  ledger ns per block            mutex ns per block  (least to most)");
   }
   const bench::PoolBenchOptions wanted{options.num_blocks, options.lease_blocks, options.percent_used,
                                        options.processes, options.repeat};
-  return report(bench::run_pool_bench(wanted, [&](const bench::PoolBenchResult& result) {
+  return bench::run_pool_bench(wanted, [&](const bench::PoolBenchResult& result) {
     print_line(options.json ? to_json_line(result) : to_table_line(result));
-  }));
+  });
+}
+
+}  // namespace
+
+int bench_engine_command(const BenchEngineOptions& options) {
+  return measure([&] { return bench_engine(options); });
+}
+
+int bench_kernels_command(const BenchKernelsOptions& options) {
+  return measure([&] { return bench_kernels(options); });
+}
+
+int bench_pool_command(const BenchPoolOptions& options) {
+  return measure([&] { return bench_pool(options); });
 }
 
 }  // namespace tandem

@@ -2,7 +2,7 @@
 #include <cstdio>
 #include <fstream>
 #include <iostream>
-#include <iterator>
+#include <sstream>
 #include <string>
 
 #include "api/openai.h"
@@ -10,18 +10,23 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "cli/commands.h"
+#include "cli/instance_run.h"
 #include "cli/request_future.h"
 #include "fmt/core.h"
-#include "instance.h"
 
 namespace tandem {
 namespace {
 
+// Stream iterators throw when a read fails, as of a folder; streams set a flag.
 absl::StatusOr<std::string> read_file(const std::string& path) {
-  if (path == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return errno_status(fmt::format("open {}", path));
-  return std::string(std::istreambuf_iterator<char>(file), {});
+  std::ifstream file;
+  if (path != "-") file.open(path, std::ios::binary);
+  std::istream& input = path == "-" ? std::cin : file;
+  std::ostringstream text;
+  if (!file || (input.peek() != EOF && !(text << input.rdbuf())) || input.bad()) {
+    return errno_status(fmt::format("read {}", path));
+  }
+  return text.str();
 }
 
 absl::StatusOr<Prompt> make_prompt(const GenerateOptions& options, const Engine& engine) {
@@ -44,12 +49,13 @@ absl::StatusOr<Prompt> make_prompt(const GenerateOptions& options, const Engine&
 
 int generate_command(const ServerConfig& config, const GenerateOptions& options) {
   init_logging(config.log_level, config.log_format, "generate");
-  auto instance = Instance::start(config, [] {});
-  if (!instance.ok()) {
-    TANDEM_LOG(kError, "cannot start: {}", message(instance.status()));
+  auto run = InstanceRun::start(config);
+  if (!run.ok()) {
+    TANDEM_LOG(kError, "cannot start: {}", message(run.status()));
     return 1;
   }
-  Engine& engine = (*instance)->engine();
+  (*run)->loaded();
+  Engine& engine = (*run)->engine();
   auto prompt = make_prompt(options, engine);
   if (!prompt.ok()) {
     TANDEM_LOG(kError, "{}", message(prompt.status()));
@@ -64,17 +70,17 @@ int generate_command(const ServerConfig& config, const GenerateOptions& options)
 
   const std::int64_t start_us = steady_now_us();
   std::int64_t first_us = 0;  // written by the sink before it fulfils the future
-  const DoneEvent done = start_request(engine, std::move(request), [&first_us](const Event& event) {
-                           const auto* text = std::get_if<TextEvent>(&event);
-                           if (text == nullptr) return;
-                           if (first_us == 0) first_us = steady_now_us();
-                           std::fwrite(text->text.data(), 1, text->text.size(), stdout);
-                           std::fflush(stdout);
-                         }).get();
+  const DoneEvent done = (*run)->await(start_request(engine, std::move(request), [&first_us](const Event& event) {
+    const auto* text = std::get_if<TextEvent>(&event);
+    if (text == nullptr) return;
+    if (first_us == 0) first_us = steady_now_us();
+    std::fwrite(text->text.data(), 1, text->text.size(), stdout);
+    std::fflush(stdout);
+  }));
   std::fputc('\n', stdout);
   if (!done.status.ok()) {
     TANDEM_LOG(kError, "{}", message(done.status));
-    return 1;
+    return (*run)->exit_status();
   }
   const double decode_seconds = static_cast<double>(steady_now_us() - first_us) * 1e-6;
   const double decoded = done.usage.completion_tokens > 0 ? done.usage.completion_tokens - 1.0 : 0.0;

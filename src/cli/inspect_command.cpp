@@ -1,9 +1,12 @@
 // `tandem inspect`: what an owner's memory holds, read without touching it. Numbers of a moment: a server may be at
 // work.
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "base/handles.h"
@@ -33,6 +36,24 @@ const char* state_word(RegionState state) {
   return "unknown";
 }
 
+struct WorkerLock {
+  std::uint32_t lane = 0;
+  std::uint64_t epoch = 0;
+};
+
+// What worker_region() has named; nullopt: the region is something else's.
+std::optional<WorkerLock> parse_worker_region(std::string_view name) {
+  if (!name.starts_with(kWorkerPrefix)) return std::nullopt;
+  name.remove_prefix(kWorkerPrefix.size());
+  WorkerLock lock;
+  const char* const end = name.data() + name.size();
+  const auto lane = std::from_chars(name.data(), end, lock.lane);
+  if (lane.ec != std::errc() || lane.ptr == end || *lane.ptr != '.') return std::nullopt;
+  const auto epoch = std::from_chars(lane.ptr + 1, end, lock.epoch);
+  if (epoch.ec != std::errc() || epoch.ptr != end) return std::nullopt;
+  return lock;
+}
+
 // Null when nobody has made the region, or is not done with it.
 absl::StatusOr<std::optional<Mapping>> map_ready(OwnerClient& owner, const std::vector<RegionInfo>& regions,
                                                  std::string_view name) {
@@ -50,12 +71,8 @@ Json processes_json(const std::vector<RegionInfo>& regions) {
   Json workers = Json::array();
   for (const RegionInfo& region : regions) {
     if (region.name == kServerRegion) server = region.filler_pid;
-    if (region.name.starts_with(kWorkerPrefix)) {
-      const std::string life = region.name.substr(kWorkerPrefix.size());
-      const std::size_t dot = life.find('.');
-      workers.push_back({{"lane", std::stoi(life)},
-                         {"epoch", dot == std::string::npos ? 0ULL : std::stoull(life.substr(dot + 1))},
-                         {"pid", region.filler_pid}});
+    if (const auto worker = parse_worker_region(region.name)) {
+      workers.push_back({{"lane", worker->lane}, {"epoch", worker->epoch}, {"pid", region.filler_pid}});
     }
   }
   return {{"server_pid", server}, {"workers", workers}};
@@ -64,7 +81,7 @@ Json processes_json(const std::vector<RegionInfo>& regions) {
 Json regions_json(const std::vector<RegionInfo>& regions) {
   Json list = Json::array();
   for (const RegionInfo& region : regions) {
-    if (region.name == kServerRegion || region.name.starts_with(kWorkerPrefix)) continue;  // locks, not memory
+    if (region.name == kServerRegion || parse_worker_region(region.name)) continue;  // locks, not memory
     list.push_back({{"name", region.name}, {"bytes", region.bytes}, {"state", state_word(region.state)}});
   }
   return list;
@@ -150,8 +167,8 @@ std::string to_text(const Json& all) {
   std::string text = fmt::format("owner {}\n", all["owner"].get<std::string>());
   text += all["server_pid"].is_null() ? "no server\n" : fmt::format("server pid {}\n", all["server_pid"].get<int>());
   for (const Json& worker : all["workers"]) {
-    text += fmt::format("worker pid {} of lane {}, life {}\n", worker["pid"].get<int>(), worker["lane"].get<int>(),
-                        worker["epoch"].get<std::uint64_t>());
+    text += fmt::format("worker pid {} of lane {}, life {}\n", worker["pid"].get<int>(),
+                        worker["lane"].get<std::uint32_t>(), worker["epoch"].get<std::uint64_t>());
   }
   if (const Json& pool = all["pool"]; !pool.is_null()) {
     const Json& blocks = all["blocks"];

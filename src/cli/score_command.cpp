@@ -1,15 +1,20 @@
 // `tandem score`: log-probabilities, logits and greedy continuations of given texts, through the lanes of serving. The
-// way to compare this engine with a reference.
+// way to compare this engine with a reference. Each case of the input gets a line of the output, in the same order: its
+// result, or {"error": why}.
+#include <algorithm>
 #include <deque>
 #include <fstream>
+#include <future>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "base/log.h"
 #include "base/status.h"
 #include "cli/commands.h"
+#include "cli/instance_run.h"
 #include "cli/request_future.h"
 #include "fmt/core.h"
-#include "instance.h"
 #include "nlohmann/json.hpp"
 
 namespace tandem {
@@ -28,21 +33,33 @@ struct Case {
   std::future<DoneEvent> done;
 };
 
+absl::StatusOr<std::vector<TokenId>> parse_token_ids(const nlohmann::json& json) {
+  if (!json.is_array()) return absl::InvalidArgumentError("\"token_ids\" is not a list of integers");
+  std::vector<TokenId> ids;
+  for (const nlohmann::json& id : json) {
+    const bool fits = id.is_number_integer() && id.get<std::int64_t>() >= 0 && id.get<std::int64_t>() <= INT32_MAX;
+    if (!fits) return absl::InvalidArgumentError(fmt::format("token_ids[{}] is not a token id", ids.size()));
+    ids.push_back(id.get<TokenId>());
+  }
+  return ids;
+}
+
 absl::StatusOr<std::unique_ptr<Case>> parse_case(const std::string& line) {
   const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
-  if (!json.is_object()) return absl::InvalidArgumentError("not a JSON object");
+  if (!json.is_object()) return absl::InvalidArgumentError("the line is not a JSON object");
   auto parsed = std::make_unique<Case>();
-  try {
-    if (json.contains("token_ids")) {
-      parsed->request.prompt = json.at("token_ids").get<std::vector<TokenId>>();
-    } else if (json.contains("text")) {
-      parsed->request.prompt = json.at("text").get<std::string>();
-    } else {
-      return absl::InvalidArgumentError("needs \"token_ids\" or \"text\"");
-    }
-    parsed->greedy_tokens = json.value("greedy_tokens", 0U);
-  } catch (const nlohmann::json::exception& error) {
-    return absl::InvalidArgumentError(error.what());
+  if (const auto ids = json.find("token_ids"); ids != json.end()) {
+    TANDEM_ASSIGN(parsed->request.prompt, parse_token_ids(*ids));
+  } else if (const auto text = json.find("text"); text != json.end()) {
+    if (!text->is_string()) return absl::InvalidArgumentError("\"text\" is not a string");
+    parsed->request.prompt = text->get<std::string>();
+  } else {
+    return absl::InvalidArgumentError("the case needs \"token_ids\" or \"text\"");
+  }
+  if (const auto count = json.find("greedy_tokens"); count != json.end()) {
+    const bool fits = count->is_number_unsigned() && count->get<std::uint64_t>() <= UINT32_MAX;
+    if (!fits) return absl::InvalidArgumentError("\"greedy_tokens\" is not a number of tokens");
+    parsed->greedy_tokens = count->get<std::uint32_t>();
   }
   Request& request = parsed->request;
   request.sampling.temperature = 0.0F;
@@ -61,7 +78,7 @@ void record(Case& result, const Event& event) {
   }
 }
 
-std::string to_line(const Case& result) {
+nlohmann::json to_json(const Case& result) {
   double sum = 0;
   for (const TokenInfo& score : result.scores.scores) sum -= score.logprob;
   // What follows the last token is the first greedy one.
@@ -76,7 +93,64 @@ std::string to_line(const Case& result) {
   json["greedy_token_ids"] = std::vector<TokenId>(
       result.generated.begin(),
       result.generated.begin() + std::min<std::ptrdiff_t>(result.greedy_tokens, std::ssize(result.generated)));
-  return json.dump();
+  return json;
+}
+
+// A line that is no case is a request that was refused.
+std::unique_ptr<Case> start_case(Engine& engine, const std::string& line) {
+  absl::StatusOr<std::unique_ptr<Case>> parsed = parse_case(line);
+  if (!parsed.ok()) {
+    auto refused = std::make_unique<Case>();
+    std::promise<DoneEvent> done;
+    done.set_value({parsed.status(), {}});
+    refused->done = done.get_future();
+    return refused;
+  }
+  Case& added = **parsed;
+  added.done = start_request(engine, std::move(added.request), [&added](const Event& event) { record(added, event); });
+  return *std::move(parsed);
+}
+
+struct Tally {
+  std::size_t written = 0;
+  std::size_t failed = 0;  // of those written
+};
+
+// Until the input ends, or a signal, or the output fails.
+Tally score_cases(InstanceRun& run, std::istream& input, std::ostream& output) {
+  Tally tally;
+  std::deque<std::unique_ptr<Case>> window;
+  const auto end_first = [&] {
+    const std::unique_ptr<Case> first = std::move(window.front());
+    window.pop_front();
+    const DoneEvent done = run.await(std::move(first->done));
+    if (!done.status.ok() && run.ended() == InstanceRun::End::kSignal) return;
+    const nlohmann::json json =
+        done.status.ok() ? to_json(*first) : nlohmann::json{{"error", std::string(message(done.status))}};
+    output << json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+    ++tally.written;
+    if (!done.status.ok()) ++tally.failed;
+  };
+  for (std::string line; output && run.ended() != InstanceRun::End::kSignal && std::getline(input, line);) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    window.push_back(start_case(run.engine(), line));
+    if (window.size() >= kWindow) end_first();
+  }
+  while (!window.empty()) end_first();
+  return tally;
+}
+
+int report(const ScoreOptions& options, const InstanceRun& run, const Tally& tally) {
+  if (run.ended() == InstanceRun::End::kSignal) {
+    TANDEM_LOG(kError, "interrupted after {} cases; {} is incomplete", tally.written, options.output);
+    return run.exit_status();
+  }
+  if (tally.failed > 0) {
+    TANDEM_LOG(kError, "{} of {} cases failed; their lines in {} say why", tally.failed, tally.written, options.output);
+    return 1;
+  }
+  TANDEM_LOG(kInfo, "{} cases scored into {}", tally.written, options.output);
+  return 0;
 }
 
 }  // namespace
@@ -84,8 +158,8 @@ std::string to_line(const Case& result) {
 int score_command(const ServerConfig& config, const ScoreOptions& options) {
   init_logging(config.log_level, config.log_format, "score");
   std::ifstream input(options.input);
-  if (!input) {
-    TANDEM_LOG(kError, "{}", message(errno_status(fmt::format("open {}", options.input))));
+  if (!input || (input.peek() == EOF && input.bad())) {  // a folder opens, but cannot be read
+    TANDEM_LOG(kError, "{}", message(errno_status(fmt::format("read {}", options.input))));
     return 2;
   }
   std::ofstream output(options.output);
@@ -93,52 +167,22 @@ int score_command(const ServerConfig& config, const ScoreOptions& options) {
     TANDEM_LOG(kError, "{}", message(errno_status(fmt::format("create {}", options.output))));
     return 2;
   }
-  auto instance = Instance::start(config, [] {});
-  if (!instance.ok()) {
-    TANDEM_LOG(kError, "cannot start: {}", message(instance.status()));
+  auto run = InstanceRun::start(config);
+  if (!run.ok()) {
+    TANDEM_LOG(kError, "cannot start: {}", message(run.status()));
     return 1;
   }
-  Engine& engine = (*instance)->engine();
-
-  std::deque<std::unique_ptr<Case>> window;
-  std::size_t line_number = 0;
-  std::size_t written = 0;
-  const auto write_first = [&]() -> absl::Status {
-    const DoneEvent done = window.front()->done.get();
-    if (!done.status.ok()) return annotate(done.status, fmt::format("case {}", written + 1));
-    output << to_line(*window.front()) << '\n';
-    window.pop_front();
-    ++written;
-    return absl::OkStatus();
-  };
-  absl::Status status;
-  for (std::string line; status.ok() && std::getline(input, line);) {
-    ++line_number;
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    auto parsed = parse_case(line);
-    if (!parsed.ok()) {
-      status = annotate(parsed.status(), fmt::format("{}:{}", options.input, line_number));
-      break;
-    }
-    window.push_back(*std::move(parsed));
-    Case& added = *window.back();
-    added.done =
-        start_request(engine, std::move(added.request), [&added](const Event& event) { record(added, event); });
-    if (window.size() >= kWindow) status = write_first();
-  }
-  while (status.ok() && !window.empty()) status = write_first();
-  for (const auto& pending : window) pending->done.wait();  // their sinks still point at them
-  if (!status.ok()) {
-    TANDEM_LOG(kError, "{}", message(status));
+  (*run)->loaded();
+  const Tally tally = score_cases(**run, input, output);
+  if (input.bad()) {
+    TANDEM_LOG(kError, "cannot read {} to its end", options.input);
     return 1;
   }
-  output.flush();
-  if (!output) {
+  if (!output.flush()) {
     TANDEM_LOG(kError, "cannot write {}", options.output);
     return 1;
   }
-  TANDEM_LOG(kInfo, "{} cases scored into {}", written, options.output);
-  return 0;
+  return report(options, **run, tally);
 }
 
 }  // namespace tandem

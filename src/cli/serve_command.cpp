@@ -1,13 +1,8 @@
 // `tandem serve`: an instance behind its HTTP and gRPC front ends, until a signal drains it.
-#include <poll.h>
 #include <signal.h>
-#include <sys/eventfd.h>
-#include <sys/signalfd.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
-#include <thread>
 
 #include "api/grpc_server.h"
 #include "api/http_server.h"
@@ -15,8 +10,8 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "cli/commands.h"
+#include "cli/instance_run.h"
 #include "fmt/core.h"
-#include "instance.h"
 
 namespace tandem {
 namespace {
@@ -49,73 +44,58 @@ HttpOptions http_options(const ServerConfig& config) {
   return options;
 }
 
+// Returns when nothing runs any more, or the grace is over, or a second signal has come.
+void drain(const ServerConfig& config, InstanceRun& run, HttpServer& http, GrpcServer* grpc) {
+  TANDEM_LOG(kInfo, "draining: running requests have {} s; a second signal ends them at once", config.drain_grace_s);
+  http.stop_accepting();
+  if (grpc != nullptr) grpc->stop_accepting();
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(config.drain_grace_s);
+  run.engine().begin_drain();
+  while (run.engine().busy() && std::chrono::steady_clock::now() < deadline &&
+         !run.wait(std::chrono::milliseconds(20))) {
+  }
+}
+
+int failed_start(const absl::Status& status) {
+  TANDEM_LOG(kError, "cannot start: {}", message(status));
+  return 1;
+}
+
 }  // namespace
 
 int serve_command(const ServerConfig& config) {
   init_logging(config.log_level, config.log_format, "serve");
-  // Blocked before any thread starts, so that only the descriptor below sees them.
-  sigset_t signals;
-  ::sigemptyset(&signals);
-  ::sigaddset(&signals, SIGTERM);
-  ::sigaddset(&signals, SIGINT);
-  ::sigprocmask(SIG_BLOCK, &signals, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
-  const FileDescriptor signal_fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
-  const FileDescriptor fatal_fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-
-  const int fatal = fatal_fd.get();
-  auto instance = Instance::start(config, [fatal] {
-    const std::uint64_t one = 1;
-    if (::write(fatal, &one, sizeof(one)) < 0) TANDEM_LOG(kError, "cannot wake the main thread");
-  });
-  if (!instance.ok()) {
-    TANDEM_LOG(kError, "cannot start: {}", message(instance.status()));
-    return 1;
-  }
-  LocalEngine& engine = (*instance)->engine();
-  auto http = HttpServer::create(http_options(config), engine);
-  if (!http.ok()) {
-    TANDEM_LOG(kError, "cannot start: {}", message(http.status()));
-    return 1;
-  }
+  auto run = InstanceRun::start(config, /*loading_status=*/0);  // a server that is stopped early has not failed
+  if (!run.ok()) return failed_start(run.status());
+  LocalEngine& engine = (*run)->engine();
+  auto http = HttpServer::create(http_options(config), engine, (*run)->instance().metrics());
+  if (!http.ok()) return failed_start(http.status());
   std::unique_ptr<GrpcServer> grpc;
   if (config.grpc_port) {
     auto created = GrpcServer::create({config.host, *config.grpc_port, config.api_keys, config.admin_api_key}, engine);
-    if (!created.ok()) {
-      TANDEM_LOG(kError, "cannot start: {}", message(created.status()));
-      return 1;
-    }
+    if (!created.ok()) return failed_start(created.status());
     grpc = *std::move(created);
     TANDEM_LOG(kInfo, "gRPC listens on {}:{}", config.host, grpc->port());
   }
+  (*run)->loaded();
   (*http)->start();
-  print_greeting(config, **instance, engine.model().id, (*http)->port());
+  print_greeting(config, (*run)->instance(), engine.model().id, (*http)->port());
 
-  pollfd events[2] = {{signal_fd.get(), POLLIN, 0}, {fatal_fd.get(), POLLIN, 0}};
-  while (::poll(events, 2, -1) < 0) {
-  }
-  bool failed = (events[1].revents & POLLIN) != 0;
+  const bool failed = (*run)->wait(std::nullopt) == InstanceRun::End::kFailure;
   if (failed) {
-    TANDEM_LOG(kError, "ending: {}", (*instance)->trouble());
-    engine.drain(std::chrono::milliseconds(0));
+    TANDEM_LOG(kError, "ending: {}", (*run)->instance().trouble());
   } else {
-    signalfd_siginfo taken = {};
-    if (::read(signal_fd.get(), &taken, sizeof(taken)) < 0) TANDEM_LOG(kError, "cannot read the signal");
-    TANDEM_LOG(kInfo, "draining: running requests have {} s; a second signal ends them at once", config.drain_grace_s);
-    (*http)->stop_accepting();
-    if (grpc) grpc->stop_accepting();
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(config.drain_grace_s);
-    engine.begin_drain();
-    while (engine.busy() && std::chrono::steady_clock::now() < deadline && ::poll(events, 2, 20) == 0) {
-    }
-    engine.drain(std::chrono::milliseconds(0));
-    failed = !(*instance)->trouble().empty();
+    drain(config, **run, **http, grpc.get());
   }
+  const int status = failed || !(*run)->instance().trouble().empty() ? 1 : 0;
+  (*run)->begin_stop(status);
+  engine.drain(std::chrono::milliseconds(0));
   // Let the last events reach their sockets.
   (*http)->stop();
   if (grpc) grpc->stop();
   TANDEM_LOG(kInfo, "stopped");
-  return failed ? 1 : 0;
+  return status;
 }
 
 }  // namespace tandem

@@ -30,8 +30,8 @@ struct KvPool::Account {
   void reclaim(const StepClock& steps) {
     for (Line& waiting : lines) {
       const auto end = waiting.blocks.begin() + static_cast<std::ptrdiff_t>(waiting.waits.pop(steps));
-      const std::vector<BlockId> passed(waiting.blocks.begin(), end);
-      if (passed.empty()) continue;
+      if (end == waiting.blocks.begin()) continue;
+      passed.assign(waiting.blocks.begin(), end);
       waiting.blocks.erase(waiting.blocks.begin(), end);
       num_retiring -= static_cast<std::uint32_t>(passed.size());
       books.release(passed);
@@ -42,6 +42,7 @@ struct KvPool::Account {
   LedgerHolder books;
   std::uint32_t num_retiring = 0;
   std::array<Line, kMaxLanes + 1> lines;  // the last one for marks of several lanes
+  std::vector<BlockId> passed;            // what leaves a line now; kept for its memory
 };
 
 // ---- the handle ----------------------------------------------------------------------------------
@@ -106,7 +107,8 @@ absl::Status KvPool::adopt(LaneId holder, LaneId from) {
       blocks.push_back(block);
     }
   }
-  accounts_.push_back(std::make_unique<Account>(Account{.id = holder, .books = std::move(books), .lines = {}}));
+  accounts_.push_back(
+      std::make_unique<Account>(Account{.id = holder, .books = std::move(books), .lines = {}, .passed = {}}));
   accounts_.back()->retire(blocks, steps_.now());
 
   // Those whose recovery it had not finished when it died.

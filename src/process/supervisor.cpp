@@ -137,8 +137,8 @@ void Supervisor::post(Message message) {
   wake();
 }
 
-void Supervisor::kill_worker(LaneId lane, std::uint64_t epoch) { post(Kill{lane, epoch}); }
-void Supervisor::lane_taken(LaneId lane, std::uint64_t epoch) { post(Taken{lane, epoch}); }
+void Supervisor::kill_worker(LaneId lane, std::uint64_t epoch) { post({Message::Kind::kKill, lane, epoch}); }
+void Supervisor::lane_taken(LaneId lane, std::uint64_t epoch) { post({Message::Kind::kTaken, lane, epoch}); }
 
 void Supervisor::handle_messages() {
   std::vector<Message> messages;
@@ -147,8 +147,12 @@ void Supervisor::handle_messages() {
     messages.swap(inbox_);
   }
   for (const Message& message : messages) {
-    if (const auto* kill = std::get_if<Kill>(&message)) lanes_[kill->lane.value]->kill(kill->epoch);
-    if (const auto* taken = std::get_if<Taken>(&message)) lanes_[taken->lane.value]->set_serving(taken->epoch);
+    LaneProcesses& lane = *lanes_[message.lane.value];
+    if (message.kind == Message::Kind::kKill) {
+      lane.kill(message.epoch);
+    } else {
+      lane.set_serving(message.epoch);
+    }
   }
 }
 

@@ -13,7 +13,6 @@
 #include <optional>
 #include <string>
 #include <thread>
-#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -69,15 +68,11 @@ class Supervisor final {
   std::string trouble() const;
 
  private:
-  struct Kill {
+  struct Message {
+    enum class Kind : std::uint8_t { kKill, kTaken } kind;
     LaneId lane;
     std::uint64_t epoch;
   };
-  struct Taken {
-    LaneId lane;
-    std::uint64_t epoch;
-  };
-  using Message = std::variant<Kill, Taken>;
   struct Replacement {
     std::deque<LaneId> lanes;  // still to be replaced
     PlacementDone done;

@@ -29,7 +29,8 @@ struct LaneStep {
   std::uint64_t number = 0;
   std::vector<Item> items;
   bool decodes = false;
-  bool prefills = false;
+  std::uint32_t prefill_tokens = 0;  // of prompts, or of text that is computed again
+  std::uint32_t num_tokens = 0;      // in all
   bool continues_decode =
       false;  // some sequence also decoded in the step before: the lane's waiting time then counts as a stall
   std::int64_t sent_us = 0;
@@ -46,6 +47,7 @@ struct LaneState {
   std::list<LaneStep> spare;       // over; kept for their memory
   Plan plan;
   LaneStep planned;  // what the plan is made of
+  bool prompts_first = false;  // the last plan was full before the first prompt: the next one takes prompts first
   Result result;
   std::int64_t ended_us = 0;  // when the result of its last step was read
   std::uint64_t heartbeat = 0;  // last seen

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/status.h"
+#include "ipc/token_counts.h"
 
 namespace tandem {
 namespace {
@@ -20,10 +21,13 @@ Run append_run(std::vector<T>& list, Iterator first, Iterator last) {
 
 std::size_t PlanBuilder::item_bytes(const Sequence& sequence, std::uint32_t num_tokens) const {
   const SequenceRequest& request = sequence.request;
-  const std::size_t num_blocks = blocks_for(std::uint64_t{sequence.computed} + sequence.steps_in_flight + num_tokens);
-  return sizeof(PlanItem) + num_blocks * sizeof(BlockId) + 2 * num_tokens * sizeof(TokenId) +
-         (request.bias.size() + request.stop_tokens.size()) * sizeof(TokenLogprob) +
-         sequence.counts.size() * sizeof(TokenCount) + request.stop_tokens.size() * sizeof(TokenId);
+  const std::uint64_t end = std::uint64_t{sequence.computed} + sequence.steps_in_flight + num_tokens;
+  const std::size_t bytes =
+      sizeof(PlanItem) + blocks_for(end) * sizeof(BlockId) + 2 * std::size_t{num_tokens} * sizeof(TokenId);
+  if (end < sequence.num_tokens()) return bytes;  // it samples nothing yet
+  return bytes + (request.bias.size() + request.stop_tokens.size()) * sizeof(TokenLogprob) +
+         (request.prompt->counts.size() + sequence.output_counts.size()) * sizeof(TokenCount) +
+         request.stop_tokens.size() * sizeof(TokenId);
 }
 
 std::size_t PlanBuilder::answer_bytes(const PlanItem& item) const {
@@ -59,7 +63,7 @@ PlanItem& PlanBuilder::add_item(Plan& plan, const Sequence& sequence, std::uint3
 void PlanBuilder::add_sampling(Plan& plan, PlanItem& item, const Sequence& sequence) const {
   const SequenceRequest& request = sequence.request;
   item.wants_sample = 1;
-  item.sampling.position = sequence.tokens.size() + item.unknown_tokens;
+  item.sampling.position = std::uint64_t{sequence.num_tokens()} + item.unknown_tokens;
   item.bias = append_run(plan.bias, request.bias.begin(), request.bias.end());
   if (sequence.generated() + item.unknown_tokens < request.min_tokens) {
     for (const TokenId token : request.stop_tokens) {
@@ -67,29 +71,31 @@ void PlanBuilder::add_sampling(Plan& plan, PlanItem& item, const Sequence& seque
     }
     item.bias.count += static_cast<std::uint32_t>(request.stop_tokens.size());
   }
-  item.counts = append_run(plan.counts, sequence.counts.begin(), sequence.counts.end());
+  item.counts.begin = static_cast<std::uint32_t>(plan.counts.size());
+  append_counts(plan.counts, request.prompt->counts, sequence.output_counts);
+  item.counts.count = static_cast<std::uint32_t>(plan.counts.size()) - item.counts.begin;
   item.stops = append_run(plan.stops, request.stop_tokens.begin(), request.stop_tokens.end());
 }
 
 void PlanBuilder::append(Plan& plan, const Sequence& sequence, std::uint32_t num_tokens) const {
   const SequenceRequest& request = sequence.request;
   const std::uint32_t end = sequence.computed + num_tokens;
-  TANDEM_CHECK(sequence.steps_in_flight == 0 && end <= sequence.tokens.size(), "a step's tokens are known");
+  TANDEM_CHECK(sequence.steps_in_flight == 0 && end <= sequence.num_tokens(), "a step's tokens are known");
   PlanItem& item = add_item(plan, sequence, num_tokens);
-  const auto first = sequence.tokens.begin() + sequence.computed;
-  item.tokens = append_run(plan.tokens, first, first + num_tokens);
+  item.tokens = {static_cast<std::uint32_t>(plan.tokens.size()), num_tokens};
+  sequence.append_tokens(sequence.computed, end, plan.tokens);
 
   // Scores of prompt tokens not delivered yet: targets[i] follows tokens[i]. A recomputed prompt starts below
   // `scored`; its chunk is then scored only from where the first run ended.
-  const auto prompt_tokens = static_cast<std::uint32_t>(request.prompt.size());
   if (request.score_prompt && sequence.scored == sequence.computed) {
-    const std::uint32_t last = std::min(end + 1, prompt_tokens);
+    const std::uint32_t last = std::min(end + 1, sequence.prompt_tokens());
     if (last > sequence.computed + 1) {
-      item.targets = append_run(plan.targets, first + 1, sequence.tokens.begin() + last);
+      const auto prompt = request.prompt->tokens.begin();
+      item.targets = append_run(plan.targets, prompt + sequence.computed + 1, prompt + last);
     }
   }
-  if (end != sequence.tokens.size()) return;
-  item.wants_logits = request.wants_logits && end == prompt_tokens ? 1 : 0;
+  if (end != sequence.num_tokens()) return;
+  item.wants_logits = request.wants_logits && end == sequence.prompt_tokens() ? 1 : 0;
   add_sampling(plan, item, sequence);
 }
 

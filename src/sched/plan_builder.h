@@ -1,4 +1,6 @@
-// Turns what a sequence needs next into an item of a plan. Stateless but for its limits.
+// Turns what a sequence needs next into an item of a plan. It holds limits and no other state; the scheduler owns it.
+// The cost of an item, and its size in the plan, grows with the context: the whole block table is copied, and with a
+// penalty also the count of every distinct token (8 bytes each), in every step.
 #pragma once
 
 #include <cstddef>
@@ -32,12 +34,12 @@ class PlanBuilder final {
   std::size_t answer_bytes(const PlanItem& item) const;
   // So many of the sequence's next `num_tokens` tokens can be in a step whose result has `used_bytes` already; 0: none.
   std::uint32_t answerable(const Sequence& sequence, std::uint32_t num_tokens, std::size_t used_bytes) const;
-  // Whether a message of so many bytes fits the ring.
+  // True when a message of `bytes` bytes fits the ring.
   bool fits(std::size_t bytes) const { return bytes + kFrameBytes <= limits_.ring_bytes; }
   // Appends the next `num_tokens` tokens of the sequence; its lease covers them.
   void append(Plan& plan, const Sequence& sequence, std::uint32_t num_tokens) const;
-  // Appends the decode step after those that a lane has of the sequence already; its lease covers it. The newest of
-  // them is of the plan before this one.
+  // Appends the decode step that follows the sequence's steps in flight; its lease covers it. The newest step in flight
+  // belongs to the previous plan of the same lane.
   void append_ahead(Plan& plan, const Sequence& sequence) const;
 
  private:

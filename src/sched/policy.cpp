@@ -5,8 +5,9 @@
 namespace tandem {
 namespace {
 
-// Allowance per token still to be read, for requests without a TTFT target.
-constexpr std::int64_t kAllowanceUsPerToken = 4000;
+// A prompt without a TTFT target may be passed by shorter ones for this many times its own prefill time. Larger: short
+// prompts answer sooner beside a long one, and the long one later.
+constexpr std::int64_t kAllowance = 4;
 
 }  // namespace
 
@@ -17,7 +18,7 @@ LaneDuty lane_duty(const PlacementView& view, LaneId lane) {
   const bool other_up = is_prefill ? view.decode_lane_up : view.prefill_lane_up;
   if (!other_up) return {true, true, all};
   LaneDuty duty{is_prefill, !is_prefill, all};
-  if (view.prefill_work && view.decode_work && view.num_units > 1) {
+  if (view.prefilling > 0 && view.decoding > 0 && view.num_units > 1) {
     const std::uint16_t wanted = view.decode_units.value_or(default_decode_units(view.num_units));
     const auto decode_units = static_cast<std::uint16_t>(std::clamp<int>(wanted, 1, view.num_units - 1));
     const auto prefill_units = static_cast<std::uint16_t>(view.num_units - decode_units);
@@ -30,14 +31,16 @@ std::uint16_t default_decode_units(std::uint16_t num_units) {
   return static_cast<std::uint16_t>(std::max(1, num_units / 2));
 }
 
-std::int64_t virtual_deadline_us(const QueueView& entry) {
-  if (entry.ttft_ms) return entry.arrival_us + std::int64_t{*entry.ttft_ms} * 1000;
-  return entry.arrival_us + kAllowanceUsPerToken * entry.remaining_tokens;
+Urgency urgency_of(const QueueView& entry, std::int64_t prefill_ns_per_token) {
+  const std::int64_t allowance_us = entry.ttft_ms ? std::int64_t{*entry.ttft_ms} * 1000
+                                                  : kAllowance * prefill_ns_per_token * entry.remaining_tokens / 1000;
+  return {entry.priority, entry.arrival_us + allowance_us, entry.id};
 }
 
-bool more_urgent(const QueueView& a, const QueueView& b) {
+bool more_urgent(const Urgency& a, const Urgency& b) {
   if (a.priority != b.priority) return a.priority > b.priority;
-  return virtual_deadline_us(a) < virtual_deadline_us(b);
+  if (a.deadline_us != b.deadline_us) return a.deadline_us < b.deadline_us;
+  return a.id < b.id;
 }
 
 }  // namespace tandem

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <iterator>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -11,6 +11,7 @@
 #include "ipc/token_counts.h"
 #include "memory/prefix_key.h"
 #include "sched/prefix_reuse.h"
+#include "sched/prompt_facts.h"
 #include "sched/result_check.h"
 #include "sched/server_counters.h"
 
@@ -25,10 +26,6 @@ constexpr std::int64_t kLongestPollUs = 200'000;
 // end costs little.
 constexpr std::uint32_t kMaxIdleTurns = 256;
 constexpr std::chrono::milliseconds kIdlePause{1};
-
-bool wants_counts(const SampleRow& sampling) {
-  return sampling.repetition_penalty != 1.0F || sampling.presence_penalty != 0.0F || sampling.frequency_penalty != 0.0F;
-}
 
 }  // namespace
 
@@ -63,11 +60,30 @@ void Scheduler::stop(const absl::Status& status) {
     stopping_ = true;
   }
   control_.scheduler.ring();
-  if (thread_.joinable()) thread_.join();
+  if (thread_.joinable()) {
+    thread_.join();
+  } else {
+    end();
+  }
 }
 
-absl::Status Scheduler::submit(std::vector<SequenceRequest> sequences) {
-  const auto count = static_cast<std::uint32_t>(sequences.size());
+std::shared_ptr<const PromptFacts> Scheduler::prepare(std::vector<TokenId> prompt, const SampleRow& sampling,
+                                                      std::optional<std::string_view> salt) const {
+  std::optional<PrefixKey> root;
+  if (salt && !options_.prefix_identity.empty()) root = prefix_root(options_.prefix_identity, *salt);
+  return std::make_shared<const PromptFacts>(
+      make_prompt_facts(std::move(prompt), sampling, root, options_.plan.block_tokens));
+}
+
+absl::Status Scheduler::submit(std::vector<SequenceRequest> requests) {
+  const auto count = static_cast<std::uint32_t>(requests.size());
+  std::vector<std::unique_ptr<Sequence>> sequences;
+  sequences.reserve(count);
+  for (SequenceRequest& request : requests) {
+    TANDEM_CHECK(request.prompt && !request.prompt->tokens.empty(), "a sequence has a prompt");
+    sequences.push_back(std::make_unique<Sequence>());
+    sequences.back()->request = std::move(request);
+  }
   {
     const std::lock_guard lock(inbox_mutex_);
     if (stopping_) return stop_status_;
@@ -83,7 +99,7 @@ absl::Status Scheduler::submit(std::vector<SequenceRequest> sequences) {
           "the queue is full: {} sequences wait, the limit is {}; try later", queued, options_.max_queued_sequences));
     }
     queued_.fetch_add(count, std::memory_order_relaxed);
-    std::ranges::move(sequences, std::back_inserter(inbox_));
+    for (std::unique_ptr<Sequence>& sequence : sequences) inbox_.emplace_back(std::move(sequence));
   }
   control_.scheduler.ring();
   return absl::OkStatus();
@@ -118,24 +134,33 @@ SchedulerLoad Scheduler::load() const {
 void Scheduler::run() {
   for (std::uint32_t idle_turns = 0;;) {
     const std::uint32_t seen = control_.scheduler.seen();
-    bool progress = drain_inbox();
     {
       const std::lock_guard lock(inbox_mutex_);
       if (stopping_) break;
     }
-    progress |= poll_lanes();
-    progress |= send_plans();
-    if (progress) {
-      publish_load();
+    if (turn()) {
       idle_turns = 0;
     } else {
       if (++idle_turns > kMaxIdleTurns) std::this_thread::sleep_for(kIdlePause);
       if (!control_.scheduler.wait(seen, kIdleWait)) idle_turns = 0;
     }
   }
+  end();
+}
+
+void Scheduler::end() {
+  if (std::exchange(ended_, true)) return;
   drain_inbox();  // what was submitted before the stop has its answer too
   while (!sequences_.empty()) finish(*sequences_.begin()->second, FinishReason::kCancelled, stop_status_);
   publish_load();
+}
+
+bool Scheduler::turn() {
+  bool progress = drain_inbox();
+  progress |= poll_lanes();
+  progress |= send_plans();
+  if (progress) publish_load();
+  return progress;
 }
 
 bool Scheduler::drain_inbox() {
@@ -145,8 +170,8 @@ bool Scheduler::drain_inbox() {
     std::swap(drained_, inbox_);
   }
   for (SchedulerMessage& message : drained_) {
-    if (auto* request = std::get_if<SequenceRequest>(&message)) {
-      admit(std::move(*request));
+    if (auto* sequence = std::get_if<std::unique_ptr<Sequence>>(&message)) {
+      enqueue(std::move(*sequence));
     } else if (const auto* cancelled = std::get_if<CancelMessage>(&message)) {
       const auto at = sequences_.find(cancelled->id.value);
       if (at != sequences_.end()) finish(*at->second, FinishReason::kCancelled, absl::OkStatus());
@@ -163,20 +188,9 @@ bool Scheduler::drain_inbox() {
   return !drained_.empty();
 }
 
-void Scheduler::admit(SequenceRequest request) {
-  auto sequence = std::make_unique<Sequence>();
-  sequence->tokens = request.prompt;
-  if (wants_counts(request.sampling)) {
-    for (const TokenId token : request.prompt) count_token(sequence->counts, 0, token, 0);
-  }
-  const std::uint64_t id = request.id.value;
-  if (!options_.prefix_identity.empty() && request.use_prefix_cache) {
-    sequence->prefix_root = prefix_root(options_.prefix_identity, request.cache_salt);
-  }
-  sequence->request = std::move(request);
-  const std::uint32_t block_tokens = options_.plan.block_tokens;
-  name_blocks(*sequence, static_cast<std::uint32_t>(sequence->tokens.size()) / block_tokens, block_tokens);
-  waiting_.push_back(sequence.get());
+void Scheduler::enqueue(std::unique_ptr<Sequence> sequence) {
+  waiting_.insert(*sequence, prefill_speed_.ns_per_token());
+  const std::uint64_t id = sequence->request.id.value;
   sequences_.emplace(id, std::move(sequence));
 }
 
@@ -226,6 +240,11 @@ void Scheduler::apply(LaneState& lane) {
   const std::int64_t now_us = steady_now_us();
   const std::int64_t began_us = std::max(step.sent_us, std::exchange(lane.ended_us, now_us));
   metrics_.step_seconds[step.decodes ? 1 : 0].observe(static_cast<double>(now_us - began_us) * 1e-6);
+  if (step.prefill_tokens > 0) {
+    // The step's time, shared out by tokens.
+    const std::int64_t prefill_us = (now_us - began_us) * step.prefill_tokens / step.num_tokens;
+    if (prefill_speed_.observe(step.prefill_tokens, prefill_us)) waiting_.reorder(prefill_speed_.ns_per_token());
+  }
   if (step.continues_decode) metrics_.decode_wait_seconds.add(static_cast<double>(lane.result.waited_us) * 1e-6);
 
   LaneStep& applied = lane.spare.back();
@@ -277,29 +296,37 @@ void Scheduler::fail_item(Sequence& sequence, ItemStatus status) {
 }
 
 void Scheduler::apply_item(Sequence& sequence, std::uint32_t num_tokens, const Result& result, const ResultItem& item) {
-  if (sequence.generated() == 0) metrics_.prompt_tokens.add(num_tokens);
+  if (sequence.generated() == 0) metrics_.prefill_tokens.add(num_tokens);
   sequence.computed += num_tokens;
   suspects_.clear(sequence);
   publish_blocks(sequence, pool_, options_.plan.block_tokens);
+  waiting_.release(sequence, sequence.lease.num_cached());
   if (item.scores.count > 0 || item.logits.count > 0) {
     sequence.scored += item.scores.count;
     listener_.on_scores(sequence.request.id, std::span(result.scores).subspan(item.scores.begin, item.scores.count),
                         std::span(result.logits).subspan(item.logits.begin, item.logits.count));
   }
-  if (item.has_token != 0) accept_token(sequence, item.sampled);
+  if (item.has_token != 0 && !accept_token(sequence, item.sampled)) return;
+  if (sequence.decoding()) waiting_.release_all(sequence);
+  running_.update(sequence);
 }
 
-void Scheduler::accept_token(Sequence& sequence, const Sampled& sampled) {
+// False: the sequence has ended with this token.
+bool Scheduler::accept_token(Sequence& sequence, const Sampled& sampled) {
   const SequenceRequest& request = sequence.request;
-  sequence.tokens.push_back(sampled.token);
-  if (wants_counts(request.sampling)) count_token(sequence.counts, 0, sampled.token, 1);
-  metrics_.generated_tokens.add();
+  sequence.output.push_back(sampled.token);
+  if (wants_counts(request.sampling)) count_token(sequence.output_counts, 0, sampled.token, 1);
+  metrics_.sampled_tokens.add();
   listener_.on_token(request.id, sampled);
   if (std::ranges::find(request.stop_tokens, sampled.token) != request.stop_tokens.end()) {
     finish(sequence, FinishReason::kStop, absl::OkStatus());
-  } else if (sequence.generated() >= request.max_tokens) {
-    finish(sequence, FinishReason::kLength, absl::OkStatus());
+    return false;
   }
+  if (sequence.generated() >= request.max_tokens) {
+    finish(sequence, FinishReason::kLength, absl::OkStatus());
+    return false;
+  }
+  return true;
 }
 
 // Stops talking to a lane. Its sequences come back with handle_lane_down, when it is certain that its process has ended
@@ -333,7 +360,7 @@ void Scheduler::handle_lane_down(LaneId id, std::uint64_t epoch) {
   note_completed(id);
   lane.spare.splice(lane.spare.end(), lane.in_flight);
   // The steps are run again, by any lane: what was written of them is written once more.
-  for (Sequence* sequence : running_) {
+  for (Sequence* sequence : running_.all()) {
     if (sequence->lane != id) continue;
     sequence->lane.reset();
     sequence->steps_in_flight = 0;
@@ -351,7 +378,7 @@ void Scheduler::handle_lane_stuck(LaneId id, std::uint64_t epoch) {
   LaneState& lane = lanes_[id.value];
   if (epoch != lane.epoch) return;
   lane.port.reset();
-  for (Sequence* sequence : std::vector(running_)) {
+  for (Sequence* sequence : running_.all()) {
     if (sequence->lane != id) continue;
     finish(*sequence, FinishReason::kCancelled,
            absl::UnavailableError("the worker that ran this request was killed and does not end; send it again"));
@@ -359,9 +386,13 @@ void Scheduler::handle_lane_stuck(LaneId id, std::uint64_t epoch) {
 }
 
 void Scheduler::finish(Sequence& sequence, FinishReason reason, const absl::Status& status) {
-  // Not the list's size: what is still in the inbox counts too.
-  if (std::erase(waiting_, &sequence) > 0) queued_.fetch_sub(1, std::memory_order_relaxed);
-  std::erase(running_, &sequence);
+  if (sequence.place) {
+    waiting_.release_all(sequence);
+    running_.remove(sequence);
+  } else {
+    waiting_.erase(sequence);
+    queued_.fetch_sub(1, std::memory_order_relaxed);  // not the queue's size: what is still in the inbox counts too
+  }
   suspects_.clear(sequence);
   // Its lane may still read and write its blocks, which are not reused before the newest of its steps is over. Their
   // results have no more use.

@@ -1,4 +1,4 @@
-// What other threads tell the scheduler's, in order.
+// The messages in the scheduler's inbox. Any thread posts them; the scheduler's thread takes them in order.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct LaneStuckMessage {
   std::uint64_t epoch;
 };
 
-using SchedulerMessage =
-    std::variant<SequenceRequest, CancelMessage, FlushCacheMessage, LaneUpMessage, LaneDownMessage, LaneStuckMessage>;
+using SchedulerMessage = std::variant<std::unique_ptr<Sequence>, CancelMessage, FlushCacheMessage, LaneUpMessage,
+                                      LaneDownMessage, LaneStuckMessage>;
 
 }  // namespace tandem

@@ -1,4 +1,5 @@
-// The scheduler's series in the registry. Handles only; written by the scheduler thread.
+// The scheduler's series: what runs and waits, and the work that steps did. Handles only; the scheduler's thread writes
+// them. Requests and the tokens that clients see are counted by the output pipeline (api/output.h).
 #pragma once
 
 #include "base/metrics.h"
@@ -9,8 +10,8 @@ struct SchedulerMetrics {
   explicit SchedulerMetrics(MetricRegistry& registry);
 
   Gauge running, waiting, kv_usage, cached_blocks;
-  Counter prompt_tokens, generated_tokens, preemptions, lane_losses, prefix_queries, prefix_hits, decode_wait_seconds;
-  Counter steps[2];            // by Phase
+  Counter prefill_tokens, sampled_tokens, preemptions, lane_losses, prefix_queries, prefix_hits, decode_wait_seconds;
+  Counter steps[2];  // by Phase
   Histogram step_seconds[2];  // by Phase
 };
 

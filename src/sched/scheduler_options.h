@@ -1,4 +1,4 @@
-// What a scheduler is made with, and what it tells of its load.
+// What a scheduler is made with, and what it reports of its load. Plain values.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct SchedulerOptions {
   std::uint32_t max_queued_sequences = 512;
   PlanLimits plan;
   std::int64_t heartbeat_timeout_us = 8'000'000;  // a lane that has not beaten for so long within a step hangs
-  std::uint32_t look_ahead_steps = 1;  // decode steps sent before the result of the one before is read
+  std::uint32_t look_ahead_steps = 1;  // decode steps queued on a lane beyond the one it runs
   std::string prefix_identity;  // all that keys and values depend on besides tokens and salt; empty: no prefix cache
 };
 

@@ -1,15 +1,18 @@
-// One generation inside the engine: its tokens, its hold on the KV pool, and where it stands. Owned and changed by the
-// scheduler thread alone.
+// One generation inside the engine: what was asked for, its output so far, its hold on the KV pool, and where it
+// stands. The thread that submits makes it; from then on the scheduler's thread owns and changes it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
-#include <string>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "memory/kv_lease.h"
 #include "memory/prefix_key.h"
+#include "sched/prompt_facts.h"
 #include "tandem/policy.h"
 #include "tandem/request.h"
 #include "tandem/sampling.h"
@@ -20,7 +23,7 @@ namespace tandem {
 // What the scheduler is asked for: ids and numbers, no text.
 struct SequenceRequest {
   SequenceId id;
-  std::vector<TokenId> prompt;
+  std::shared_ptr<const PromptFacts> prompt;  // never null; owned by all sequences of one request together
   SampleRow sampling;  // without its spans
   std::vector<TokenLogprob> bias;
   std::uint32_t max_tokens = 1;  // at least 1
@@ -31,8 +34,6 @@ struct SequenceRequest {
   std::int32_t priority = 0;
   std::optional<std::uint32_t> ttft_ms;
   std::int64_t arrival_us = 0;  // steady clock
-  bool use_prefix_cache = true;  // false: it reads nothing from there and leaves nothing
-  std::string cache_salt;        // it shares blocks with requests of the same salt only
 };
 
 // Told on the scheduler thread; must not block.
@@ -50,29 +51,49 @@ class SequenceListener {
 
 struct Sequence {
   SequenceRequest request;
-  std::vector<TokenId> tokens;  // prompt, then what was generated
-  std::uint32_t computed = 0;   // tokens whose keys and values are in the pool
-  std::uint32_t scored = 0;     // prompt scores already delivered
+  std::vector<TokenId> output;            // the tokens generated so far
+  std::vector<TokenCount> output_counts;  // of these, for the penalties; kept only when one is set
+  std::uint32_t computed = 0;             // tokens whose keys and values are in the pool
+  std::uint32_t scored = 0;               // prompt scores already delivered
   KvLease lease;
-  std::optional<PrefixKey> prefix_root;  // what its blocks' names start from; absent: it shares none
-  std::vector<PrefixKey> keys;           // names of its whole blocks, as far as they were needed
-  bool started = false;         // the listener knows
-  std::vector<TokenCount> counts;  // for the penalties; kept only when one is set
+  std::vector<PrefixKey> own_keys;  // names of its blocks from the first on, once it has named one with output in it
+  bool started = false;             // the listener knows
 
-  std::optional<LaneId> lane;    // the lane that has steps of it
-  std::uint32_t steps_in_flight = 0;   // sent, result not read; more than one only while decoding ahead
-  std::uint32_t step_index = 0;  // its place in the newest of them
-  bool left_out = false;         // the last plan had no room for it: it comes first in the next
+  std::optional<LaneId> lane;         // the lane that has steps of it
+  std::uint32_t steps_in_flight = 0;  // sent, result not read; more than one only while decoding ahead
+  std::uint32_t step_index = 0;       // its place in the newest of them
+  bool left_out = false;              // the last plan had no room for it: it comes first in the next
   std::uint32_t suspect_group = 0;  // not 0: a step of it was lost; it runs with others of its group only (suspects.h)
   std::uint32_t lone_losses = 0;  // steps in a row that were lost with nobody else in them
 
-  std::uint32_t generated() const { return static_cast<std::uint32_t>(tokens.size() - request.prompt.size()); }
-  std::uint32_t remaining() const { return static_cast<std::uint32_t>(tokens.size()) - computed; }
+  // Of RunningSequences.
+  struct Place {
+    Phase phase = Phase::kPrefill;
+    std::size_t index = 0;
+    std::uint32_t num_blocks = 0;
+  };
+  std::optional<Place> place;  // absent: it is not admitted
+  // Of WaitingQueue.
+  Urgency queued_as;  // its key in the queue's order
+  Sequence* leader = nullptr;  // computes blocks that this sequence waits for
+  std::uint32_t awaited_blocks = 0;  // how many the leader must have published
+  std::optional<Urgency> follower;  // the most urgent sequence that waits for this one's blocks
+  std::uint32_t lacking_blocks = 0;  // more than the cached ones, that the pool did not have when it was asked last
+
+  std::uint32_t prompt_tokens() const { return static_cast<std::uint32_t>(request.prompt->tokens.size()); }
+  std::uint32_t generated() const { return static_cast<std::uint32_t>(output.size()); }
+  std::uint32_t num_tokens() const { return prompt_tokens() + generated(); }
+  std::uint32_t remaining() const { return num_tokens() - computed; }
+  // Appends its tokens [begin, end), prompt and output in one row.
+  void append_tokens(std::uint32_t begin, std::uint32_t end, std::vector<TokenId>& into) const;
   // Ready to generate: all but the newest token are in the pool.
   bool decoding() const { return generated() > 0 && remaining() == 1; }
-  // The name of the next block it computes, if that can be shared.
-  const PrefixKey* next_key() const { return lease.num_cached() < keys.size() ? &keys[lease.num_cached()] : nullptr; }
-  QueueView queue_view() const { return {request.priority, request.arrival_us, remaining(), request.ttft_ms}; }
+  Phase phase() const { return decoding() ? Phase::kDecode : Phase::kPrefill; }
+  // Names of its whole blocks, as far as they were needed.
+  std::span<const PrefixKey> keys() const { return own_keys.empty() ? request.prompt->keys : own_keys; }
+  QueueView queue_view() const {
+    return {request.id, request.priority, request.arrival_us, remaining(), request.ttft_ms};
+  }
 };
 
 }  // namespace tandem

@@ -41,10 +41,11 @@ void Suspects::clear(Sequence& sequence) {
   sequence.lone_losses = 0;
 }
 
-std::uint32_t Suspects::next_group(bool suspects_last) const {
-  if (suspects_last) return 0;
-  const auto idle = std::ranges::find_if(suspects_, [](const Sequence* sequence) { return !sequence->lane; });
-  return idle == suspects_.end() ? 0 : (*idle)->suspect_group;
+std::uint32_t Suspects::next_group(const LaneDuty& duty) const {
+  const auto next = std::ranges::find_if(suspects_, [&](const Sequence* sequence) {
+    return sequence->place && !sequence->lane && (sequence->decoding() ? duty.decode : duty.prefill);
+  });
+  return next == suspects_.end() ? 0 : (*next)->suspect_group;
 }
 
 }  // namespace tandem

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "sched/sequence.h"
+#include "tandem/policy.h"
 
 namespace tandem {
 
@@ -24,9 +25,9 @@ class Suspects final {
   void clear(Sequence& sequence);
 
   bool empty() const { return suspects_.empty(); }
-  // The group that a lane may run next: that of the suspect that has waited longest and that no lane runs; 0, all that
-  // nobody suspects, when there is none. Suspects and others take turns: `suspects_last` says that suspects had theirs.
-  std::uint32_t next_group(bool suspects_last) const;
+  // The group of suspects that a lane of this duty may run next: that of the longest suspect that is admitted, in a
+  // phase of the duty, and in no lane. 0: there is none.
+  std::uint32_t next_group(const LaneDuty& duty) const;
 
  private:
   void split(std::span<Sequence* const> step);

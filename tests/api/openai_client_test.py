@@ -93,6 +93,23 @@ def disconnects(client, url):
     check("fake_running 0\n" in httpx.get(url + "/metrics").text, "cancelled after the stream was closed")
 
 
+def silence(binary):
+    """Comment lines between the tokens of a slow stream: the client does not see them."""
+    server = subprocess.Popen([binary, "--comment-ms", "100", "--step-us", "500000", "--tokens", "2"],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        url = f"http://127.0.0.1:{server.stdout.readline().split()[1]}/v1"
+        client = openai.OpenAI(base_url=url, api_key="none", max_retries=0)
+        args = dict(model="fake/model", messages=HI, seed=1)
+        text = "".join(c.choices[0].delta.content or "" for c in client.chat.completions.create(stream=True, **args) if c.choices)
+        check(text == client.chat.completions.create(**args).choices[0].message.content, "a stream with comment lines")
+        raw = httpx.post(url + "/chat/completions", json={**args, "stream": True}, timeout=30).text
+        check(": keep-alive\n\n" in raw, "comment lines in a slow stream")
+    finally:
+        server.stdin.close()
+        server.wait()
+
+
 def main():
     server = subprocess.Popen([sys.argv[1], "--key", KEY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
@@ -108,6 +125,7 @@ def main():
     finally:
         server.stdin.close()
         check(server.wait(timeout=10) == 0, "the server ends cleanly")
+    silence(sys.argv[1])
     print("ok")
 
 

@@ -37,19 +37,19 @@ TEST(Metrics, scrape_is_prometheus_text) {
 
 TEST(Metrics, the_same_name_and_labels_are_one_series) {
   MetricRegistry registry;
-  registry.counter("hits", "Hits.", {{"a", "1"}, {"b", "2"}}).add();
-  registry.counter("hits", "Hits.", {{"b", "2"}, {"a", "1"}}).add();
-  registry.counter("hits", "Hits.", {{"a", "2"}, {"b", "2"}}).add();
+  registry.counter("tandem_hits", "Hits.", {{"a", "1"}, {"b", "2"}}).add();
+  registry.counter("tandem_hits", "Hits.", {{"b", "2"}, {"a", "1"}}).add();
+  registry.counter("tandem_hits", "Hits.", {{"a", "2"}, {"b", "2"}}).add();
   const std::string text = registry.scrape();
-  EXPECT_TRUE(has_line(text, "hits{a=\"1\",b=\"2\"} 2")) << text;
-  EXPECT_TRUE(has_line(text, "hits{a=\"2\",b=\"2\"} 1")) << text;
-  EXPECT_EQ(text.find("# TYPE hits"), text.rfind("# TYPE hits"));
+  EXPECT_TRUE(has_line(text, "tandem_hits{a=\"1\",b=\"2\"} 2")) << text;
+  EXPECT_TRUE(has_line(text, "tandem_hits{a=\"2\",b=\"2\"} 1")) << text;
+  EXPECT_EQ(text.find("# TYPE tandem_hits"), text.rfind("# TYPE tandem_hits"));
 }
 
 TEST(Metrics, label_values_are_escaped) {
   MetricRegistry registry;
-  registry.counter("named", "Named.", {{"model", "a\"b\\c\nd"}}).add();
-  EXPECT_TRUE(has_line(registry.scrape(), R"(named{model="a\"b\\c\nd"} 1)"));
+  registry.counter("tandem_named", "Named.", {{"model", "a\"b\\c\nd"}}).add();
+  EXPECT_TRUE(has_line(registry.scrape(), R"(tandem_named{model="a\"b\\c\nd"} 1)"));
 }
 
 TEST(Metrics, handles_without_a_registry_do_nothing) {
@@ -61,8 +61,8 @@ TEST(Metrics, handles_without_a_registry_do_nothing) {
 
 TEST(Metrics, threads_lose_no_count) {
   MetricRegistry registry;
-  Counter counter = registry.counter("n", "N.");
-  Histogram histogram = registry.histogram("h", "H.", {1});
+  Counter counter = registry.counter("tandem_n", "N.");
+  Histogram histogram = registry.histogram("tandem_h", "H.", {1});
   std::vector<std::thread> threads;
   threads.reserve(4);
   for (int t = 0; t < 4; ++t) {
@@ -75,21 +75,31 @@ TEST(Metrics, threads_lose_no_count) {
   }
   for (int i = 0; i < 20; ++i) EXPECT_FALSE(registry.scrape().empty());
   for (std::thread& thread : threads) thread.join();
-  EXPECT_TRUE(has_line(registry.scrape(), "n 4000"));
-  EXPECT_TRUE(has_line(registry.scrape(), "h_count 4000"));
+  EXPECT_TRUE(has_line(registry.scrape(), "tandem_n 4000"));
+  EXPECT_TRUE(has_line(registry.scrape(), "tandem_h_count 4000"));
 }
 
-TEST(Metrics, exponential_bounds_multiply) {
-  EXPECT_EQ(exponential_bounds(0.5, 2, 4), (std::vector<double>{0.5, 1, 2, 4}));
+TEST(Metrics, round_bounds_are_printed_as_they_are_read) {
+  EXPECT_EQ(round_bounds(1, 100), (std::vector<double>{1, 2, 5, 10, 20, 50, 100}));
+  EXPECT_EQ(round_bounds(0.002, 1), (std::vector<double>{0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1}));
+  MetricRegistry registry;
+  registry.histogram("tandem_round", "R.", round_bounds(0.0001, 5000));
+  const std::string text = registry.scrape();
+  for (const char* bound : {"0.0001", "0.0002", "0.0005", "0.001", "0.05", "0.2", "1", "2000", "5000"}) {
+    EXPECT_TRUE(has_line(text, std::string("tandem_round_bucket{le=\"") + bound + "\"} 0")) << bound << "\n" << text;
+  }
 }
 
 TEST(MetricsDeathTest, names_the_format_cannot_carry_are_broken_invariants) {
   MetricRegistry registry;
-  registry.counter("taken", "T.");
-  EXPECT_DEATH(registry.gauge("taken", "T."), "metric taken");
-  EXPECT_DEATH(registry.counter("has space", "T."), "metric has space");
-  EXPECT_DEATH(registry.counter("bad_label", "T.", {{"a-b", "1"}}), "metric bad_label");
-  EXPECT_DEATH(registry.histogram("falling", "T.", {2, 1}), "metric falling");
+  registry.counter("tandem_taken", "T.");
+  EXPECT_DEATH(registry.gauge("tandem_taken", "T."), "metric tandem_taken");
+  EXPECT_DEATH(registry.counter("tandem_has space", "T."), "metric tandem_has space");
+  EXPECT_DEATH(registry.counter("tandem_bad_label", "T.", {{"a-b", "1"}}), "metric tandem_bad_label");
+  EXPECT_DEATH(registry.histogram("tandem_falling", "T.", {2, 1}), "metric tandem_falling");
+  EXPECT_DEATH(registry.counter("hits", "H."), "metric hits");
+  EXPECT_DEATH(registry.counter("tandem:hits", "H."), "metric tandem:hits");
+  EXPECT_DEATH(registry.counter("tandem_rate:hits", "H."), "metric tandem_rate:hits");
 }
 
 }  // namespace

@@ -114,7 +114,7 @@ class Server:
         return sum(float(v) for v in values)
 
     def idle(self):
-        return self.metric("tandem:num_requests_running") == 0 and self.metric("tandem:kv_cache_usage_perc") == 0
+        return self.metric("tandem_num_requests_running") == 0 and self.metric("tandem_kv_cache_usage_ratio") == 0
 
     def stop(self):
         if self.process.poll() is None:

@@ -53,7 +53,7 @@ def alone():
     """What each request gets by itself on a server with room for all."""
     with Server("--prefix-cache=false") as server:
         answers = [stream(server, body) for body in mixed_requests()]
-        assert server.metric("tandem:num_preemptions_total") == 0
+        assert server.metric("tandem_num_preemptions_total") == 0
         assert server.stop() == 0
     return answers
 
@@ -91,11 +91,11 @@ def test_mixed_streams_beyond_the_pool_all_get_their_answer(alone, placement, pe
 
         wait_until(server.idle, what="an empty pool")
         if percent >= 400:
-            assert server.metric("tandem:num_preemptions_total") > 0
+            assert server.metric("tandem_num_preemptions_total") > 0
         # What ended is cached until its memory is needed: less of it is there than was computed.
         whole_blocks = sum((size - 1) // BLOCK_TOKENS for size in sizes)
-        assert 0 < server.metric("tandem:prefix_cache_blocks") <= pool_tokens // BLOCK_TOKENS < whole_blocks
+        assert 0 < server.metric("tandem_prefix_cache_blocks") <= pool_tokens // BLOCK_TOKENS < whole_blocks
         assert httpx.post(server.url + "/flush_cache", timeout=20).status_code == 200
-        wait_until(lambda: server.metric("tandem:prefix_cache_blocks") == 0, what="an empty cache")
+        wait_until(lambda: server.metric("tandem_prefix_cache_blocks") == 0, what="an empty cache")
         assert stream(server, next(mixed_requests())) == alone[0]
         assert server.stop() == 0

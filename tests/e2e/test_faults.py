@@ -67,7 +67,7 @@ def test_a_killed_worker_is_replaced_and_requests_go_on(lane):
         with HealthPoller(server) as health, concurrent.futures.ThreadPoolExecutor(8) as pool:
             for _ in range(3):
                 running = [pool.submit(complete, server) for _ in range(8)]
-                wait_until(lambda: server.metric("tandem:num_requests_running") > 0, what="running requests")
+                wait_until(lambda: server.metric("tandem_num_requests_running") > 0, what="running requests")
                 victim = server.worker(lane)
                 os.kill(victim, signal.SIGKILL)
                 for reply in running:
@@ -88,7 +88,7 @@ def test_a_stopped_worker_is_replaced_at_once(lane, capsys):
     with Server() as server, concurrent.futures.ThreadPoolExecutor(4) as pool:
         expected = complete(server)
         running = [pool.submit(complete, server) for _ in range(4)]
-        wait_until(lambda: server.metric("tandem:num_requests_running") > 0, what="running requests")
+        wait_until(lambda: server.metric("tandem_num_requests_running") > 0, what="running requests")
         victim = server.worker(lane)
         os.kill(victim, signal.SIGSTOP)
         stopped = time.monotonic()
@@ -128,7 +128,7 @@ def test_a_pause_of_the_whole_instance_is_nobodys_hang():
         expected = complete(server)
         before = [server.worker(lane) for lane in (0, 1)]
         running = [pool.submit(complete, server) for _ in range(4)]
-        wait_until(lambda: server.metric("tandem:num_requests_running") > 0, what="running requests")
+        wait_until(lambda: server.metric("tandem_num_requests_running") > 0, what="running requests")
         paused = server.pids()
         for pid in paused:
             os.kill(pid, signal.SIGSTOP)
@@ -188,7 +188,7 @@ def test_both_workers_killed_at_once():
         expected = complete(server)
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             running = [pool.submit(complete, server) for _ in range(4)]
-            wait_until(lambda: server.metric("tandem:num_requests_running") > 0, what="running requests")
+            wait_until(lambda: server.metric("tandem_num_requests_running") > 0, what="running requests")
             for lane in (0, 1):
                 os.kill(server.worker(lane), signal.SIGKILL)
             for reply in running:
@@ -201,7 +201,7 @@ def test_the_owners_death_ends_the_instance_with_errors():
         pids = server.pids()
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             running = [pool.submit(complete, server) for _ in range(4)]
-            wait_until(lambda: server.metric("tandem:num_requests_running") == 4, what="running requests")
+            wait_until(lambda: server.metric("tandem_num_requests_running") == 4, what="running requests")
             os.kill(server.owner(), signal.SIGKILL)
             killed = time.monotonic()
             for reply in running:
@@ -242,17 +242,17 @@ def test_a_stopped_owner_holds_up_nothing_but_new_workers(attached):
         server = stack.enter_context(Server(*flags))
         owner = process.pid if attached else server.owner()
         expected = complete(server)
-        assert server.metric("tandem:owner_up") == 1
+        assert server.metric("tandem_owner_up") == 1
         with stopped_process(owner):
             wait_until(lambda: told_of(server, owner), what="a warning")
-            assert server.metric("tandem:owner_up") == 0 and healthy(server)
+            assert server.metric("tandem_owner_up") == 0 and healthy(server)
             assert complete(server) == expected, "requests do not need the owner"
             reply = server.post("/v1/admin/placement", {"replace": ["decode"]})
             assert reply.status_code == 503 and f"kill -CONT {owner}" in reply.json()["error"]["message"]
             # Every request goes on, in the other lane; then they wait for one.
             for lane in (1, 0):
                 running = [pool.submit(complete, server) for _ in range(4)]
-                wait_until(lambda: server.metric("tandem:num_requests_running") > 0, what="running requests")
+                wait_until(lambda: server.metric("tandem_num_requests_running") > 0, what="running requests")
                 os.kill(server.worker(lane), signal.SIGKILL)
                 wait_until(lambda: f"worker {lane} cannot be replaced yet: the memory owner, pid {owner}"
                            in server.read(server.log), what="the reason why no worker comes")
@@ -260,13 +260,13 @@ def test_a_stopped_owner_holds_up_nothing_but_new_workers(attached):
                     assert all(reply.result(timeout=30) == expected for reply in running)
                 assert healthy(server) and server.worker(lane) is None
         assert all(reply.result(timeout=30) == expected for reply in running)
-        wait_until(lambda: server.metric("tandem:owner_up") == 1, what="the owner's return")
+        wait_until(lambda: server.metric("tandem_owner_up") == 1, what="the owner's return")
         wait_until(lambda: server.worker(0) and server.worker(1), what="both workers")
         assert server.post("/v1/admin/placement", {"replace": ["decode"]}).status_code == 200
         assert f"owner, pid {owner}, goes on" in server.read(server.log) and told_of(server, owner) <= 4
         wait_until(server.idle, what="an idle server")
         with stopped_process(owner):
-            wait_until(lambda: server.metric("tandem:owner_up") == 0, what="the second stop")
+            wait_until(lambda: server.metric("tandem_owner_up") == 0, what="the second stop")
             assert server.stop() == 0, "a server can end without its owner"
         assert attached or gone(owner)
 
@@ -277,7 +277,7 @@ def test_a_worker_that_dies_with_the_owner_just_stopped_stops_no_request():
         expected = complete(server)
         for lane in (0, 1):
             running = [pool.submit(complete, server) for _ in range(4)]
-            wait_until(lambda: server.metric("tandem:num_requests_running") > 0, what="running requests")
+            wait_until(lambda: server.metric("tandem_num_requests_running") > 0, what="running requests")
             before = server.worker(lane)
             with stopped_process(server.owner()):
                 os.kill(before, signal.SIGKILL)
@@ -315,7 +315,7 @@ def test_sigterm_lets_running_requests_end_and_refuses_new_ones():
     with Server() as server, concurrent.futures.ThreadPoolExecutor(2) as pool:
         expected = complete(server)
         running = pool.submit(complete, server)
-        wait_until(lambda: server.metric("tandem:num_requests_running") > 0, what="a running request")
+        wait_until(lambda: server.metric("tandem_num_requests_running") > 0, what="a running request")
         server.process.send_signal(signal.SIGTERM)
         time.sleep(0.1)
         assert complete(server, timeout=5)[0] == 503
@@ -328,7 +328,7 @@ def test_sigterm_to_the_whole_group_drains_too():
     with Server() as server, concurrent.futures.ThreadPoolExecutor(2) as pool:
         expected = complete(server)
         running = pool.submit(complete, server)
-        wait_until(lambda: server.metric("tandem:num_requests_running") > 0, what="a running request")
+        wait_until(lambda: server.metric("tandem_num_requests_running") > 0, what="a running request")
         for pid in server.pids():
             os.kill(pid, signal.SIGTERM)
         assert running.result(timeout=60) == expected

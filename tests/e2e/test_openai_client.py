@@ -163,5 +163,5 @@ def test_a_client_that_leaves_frees_its_sequence(server, model):
 def test_operations_routes(server, model):
     for path in ("/health", "/ready"):
         assert httpx.get(server.url + path).status_code == 200
-    assert server.metric("tandem:generation_tokens_total") > 0
+    assert server.metric("tandem_generation_tokens_total") > 0
     assert httpx.get(server.url + "/v1/models/" + model).json()["id"] == model

@@ -126,7 +126,7 @@ def test_kills_under_load_lose_no_block_and_no_byte(owner):
         want, _ = complete(server)
         for round_idx in range(5):
             streams = [clients.submit(stream_until_cut, server, f"{round_idx} {n}") for n in range(6)]
-            wait_until(lambda: server.metric("tandem:num_requests_running") >= 3, what="running requests")
+            wait_until(lambda: server.metric("tandem_num_requests_running") >= 3, what="running requests")
             time.sleep(0.1 * round_idx)
             server.kill()
             started = time.monotonic()
@@ -218,7 +218,7 @@ def test_the_owners_death_ends_the_instance_with_errors(owner):
     with owner.server() as server, concurrent.futures.ThreadPoolExecutor(4) as clients:
         pids = server.pids()
         streams = [clients.submit(stream_until_cut, server, n) for n in range(4)]
-        wait_until(lambda: server.metric("tandem:num_requests_running") > 0, what="running requests")
+        wait_until(lambda: server.metric("tandem_num_requests_running") > 0, what="running requests")
         owner.process.kill()
         killed = time.monotonic()
         assert server.process.wait(10) != 0
@@ -291,8 +291,8 @@ def test_inspect_shows_who_uses_the_blocks_and_what_the_prefix_cache_saved(owner
         none = {"sequences": 0, "blocks": 0}
         assert use["prefill"] == none and use["decode"] == none and use["waiting_sequences"] == 0
         assert use["evictable_blocks"] == state["blocks"]["published"] >= 60
-        assert use["prefix_tokens_asked"] == server.metric("tandem:prefix_cache_queries_total") >= 2000
-        assert use["prefix_tokens_hit"] == server.metric("tandem:prefix_cache_hits_total") > 900
+        assert use["prefix_tokens_asked"] == server.metric("tandem_prefix_cache_queries_total") >= 2000
+        assert use["prefix_tokens_hit"] == server.metric("tandem_prefix_cache_hits_total") > 900
         told = owner.inspect().stdout
         for part in ("prefill", "decode", "waiting", "evictable",
                      f"{use['prefix_tokens_hit']} of {use['prefix_tokens_asked']} prompt tokens"):

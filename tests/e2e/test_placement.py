@@ -108,7 +108,7 @@ def test_ten_replacements_under_load_change_no_byte(placement, lanes, capsys):
             print(f"\n{placement}: token gaps undisturbed {summary(quiet)}; over 10 replacements {summary(loud)}; "
                   f"{disturbed} of them under load, each {min(took):.0f} to {max(took):.0f} ms")
         assert loud[-1] < 1000, "a stall, not noise"
-        assert server.metric("tandem:lane_losses_total") == 0
+        assert server.metric("tandem_lane_losses_total") == 0
         wait_until(server.idle, what="an idle server")
         assert server.stop() == 0
 

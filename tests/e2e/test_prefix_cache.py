@@ -120,12 +120,12 @@ def test_stops_cancels_and_errors_leave_nothing_false(cached_server, plain_serve
 def test_64_requests_with_one_long_prefix_read_it_once(cached_server):
     prefix = text("shared by all", 1000)
     httpx.post(cached_server.url + "/flush_cache", timeout=20)
-    hits = cached_server.metric("tandem:prefix_cache_hits_total")
+    hits = cached_server.metric("tandem_prefix_cache_hits_total")
     with concurrent.futures.ThreadPoolExecutor(64) as pool:
         answers = list(pool.map(lambda i: complete(cached_server, f"{prefix} number {i}", max_tokens=4), range(64)))
     tokens = answers[0][2]
     assert sorted(cached > 900 for _, cached, _ in answers).count(False) == 1  # the first one
-    assert cached_server.metric("tandem:prefix_cache_hits_total") - hits > 60 * whole_blocks(tokens - 16)
+    assert cached_server.metric("tandem_prefix_cache_hits_total") - hits > 60 * whole_blocks(tokens - 16)
     wait_until(cached_server.idle, what="an idle server")
 
 

@@ -7,7 +7,9 @@
 #include <deque>
 #include <random>
 #include <set>
+#include <string>
 
+#include "base/status.h"
 #include "memory/pool_support.h"
 
 namespace tandem {
@@ -390,6 +392,9 @@ TEST(KvPool, recovers_another_holder_once_the_steps_of_now_are_over) {
   // Its successor has to wait until the scheduler is done with it.
   const auto early = KvPool::create(ledger.bytes(), {.holder = LaneId{1}});
   EXPECT_EQ(early.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(std::string(message(early.status())).find("holder 1 is still being recovered by holder 8"),
+            std::string::npos)
+      << early.status();
   scheduler->steps().complete(LaneId{0}, 1);
   scheduler->reclaim();
   EXPECT_TRUE(KvPool::create(ledger.bytes(), {.holder = LaneId{1}}).ok());

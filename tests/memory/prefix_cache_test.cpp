@@ -6,7 +6,9 @@
 #include <map>
 #include <random>
 #include <set>
+#include <string>
 
+#include "base/status.h"
 #include "memory/pool_support.h"
 #include "memory/prefix_key.h"
 
@@ -150,7 +152,11 @@ TEST(PrefixCache, is_left_alone_by_a_reservation_that_fails) {
   cache.run(keys);
   KvLease held = cache.pool->reserve(SequenceId{2}, 20, Phase::kDecode).value();
   for (int turn = 0; turn < 3; ++turn) {
-    EXPECT_FALSE(cache.pool->reserve(SequenceId{3}, 13, Phase::kPrefill).ok()) << "8 evictable and 4 free are not 13";
+    const absl::Status status = cache.pool->reserve(SequenceId{3}, 13, Phase::kPrefill).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_NE(std::string(message(status)).find("of 32, 4 are free and 8 can be evicted, 0 of them kept for decode; 0"),
+              std::string::npos)
+        << status;
     EXPECT_FALSE(cache.pool->grow(held, 13, Phase::kDecode).ok());
     EXPECT_FALSE(cache.pool->grow(held, UINT32_MAX, Phase::kDecode).ok());
     EXPECT_EQ(cache.cached(keys), 8U);

@@ -9,8 +9,10 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "fmt/core.h"
 #include "gtest/gtest.h"
 #include "sched/sequence.h"
 
@@ -53,10 +55,18 @@ class Collector final : public SequenceListener {
     changed_.notify_all();
   }
 
-  // Waits until the predicate holds over the outcomes.
+  // Waits until the predicate holds over the outcomes. If it does not, the test fails here and names what is missing.
   bool wait(const std::function<bool(std::map<std::uint64_t, Outcome>&)>& predicate) {
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(20), [&] { return predicate(outcomes_); });
+    if (changed_.wait_for(lock, kPatience, [&] { return predicate(outcomes_); })) return true;
+    std::string open;
+    for (const auto& [id, outcome] : outcomes_) {
+      if (!outcome.finished) open += fmt::format(" {} ({} tokens)", id, outcome.tokens.size());
+    }
+    ADD_FAILURE() << "after " << kPatience.count()
+                  << " s these sequences have begun and not ended:" << (open.empty() ? " none" : open) << "; "
+                  << outcomes_.size() << " are known";
+    return false;
   }
   bool wait_finished(std::size_t count) {
     return wait([count](auto& outcomes) {
@@ -70,6 +80,8 @@ class Collector final : public SequenceListener {
   }
 
  private:
+  static constexpr std::chrono::seconds kPatience{20};
+
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::uint64_t, Outcome> outcomes_;

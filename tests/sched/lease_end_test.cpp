@@ -54,6 +54,35 @@ TEST_P(CacheOrNot, decode_gets_the_blocks_of_another_decode_though_a_prefill_ste
 INSTANTIATE_TEST_SUITE_P(LeaseEnd, CacheOrNot, ::testing::Values("", "model"),
                          [](const auto& cache) { return cache.param.empty() ? "plain" : "cached"; });
 
+std::uint64_t preemptions(Rig& rig) {
+  const std::string text = rig.metrics.scrape();
+  const std::string name = "num_preemptions_total ";
+  const auto at = text.rfind(name);  // behind its help text
+  EXPECT_NE(at, std::string::npos);
+  return at == std::string::npos ? 0 : std::stoull(text.substr(at + name.size()));
+}
+
+// Two sequences need all blocks of the pool, one of which is still named by the prefill step of a cancelled prompt.
+TEST(LeaseEnd, decode_preempts_nobody_for_a_block_that_is_on_its_way) {
+  Rig rig(6);
+  rig.lanes[1]->step_time = std::chrono::milliseconds(200);
+  const SequenceRequest first = Rig::request(1, 4, 8);  // 3 blocks in the end, and 2 for its first 5 tokens
+  const SequenceRequest second = Rig::request(2, 4, 8);
+  ASSERT_TRUE(rig.scheduler->submit({first, second}).ok());
+  ASSERT_TRUE(rig.collector.wait(
+      [](auto& outcomes) { return outcomes[1].tokens.size() > 1 && outcomes[2].tokens.size() > 1; }));
+  rig.lanes[0]->die_in_next_step();
+  ASSERT_TRUE(rig.scheduler->submit({Rig::request(3, 4, 1)}).ok());  // 1 block
+  ASSERT_TRUE(dies(*rig.lanes[0]));
+  rig.scheduler->cancel(SequenceId{3});
+  rig.lanes[1]->step_time = std::chrono::milliseconds(1);
+  ASSERT_TRUE(rig.collector.wait_finished(3));
+  for (const SequenceRequest* request : {&first, &second}) {
+    EXPECT_EQ(rig.collector.outcome(request->id.value).tokens, Rig::expected(*request));
+  }
+  EXPECT_EQ(preemptions(rig), 0U);
+}
+
 TEST(LeaseEnd, a_worker_that_claims_its_steps_are_over_frees_nothing) {
   Rig rig(40);
   SequenceRequest request = Rig::request(1, 10, 400);

@@ -22,7 +22,7 @@ class LookAhead : public ::testing::TestWithParam<Mode> {
 
   void submit(const SequenceRequest& request) {
     requests.push_back(request);
-    ASSERT_TRUE(rig.scheduler->submit({request}).ok());
+    ASSERT_TRUE(rig.submit({request}).ok());
   }
   void expect_all_as_alone() {
     ASSERT_TRUE(rig.collector.wait_finished(requests.size()));
@@ -72,7 +72,7 @@ TEST_P(LookAhead, a_stop_token_is_the_last_one) {
     request.stop_tokens = {all[stop_at]};
     const auto first = std::ranges::find(all, all[stop_at]);
     request.max_tokens = 50;
-    ASSERT_TRUE(rig.scheduler->submit({request}).ok());
+    ASSERT_TRUE(rig.submit({request}).ok());
     ASSERT_TRUE(rig.collector.wait([&](auto& outcomes) { return outcomes[id].finished; }));
     const auto outcome = rig.collector.outcome(id);
     EXPECT_EQ(outcome.reason, FinishReason::kStop);
@@ -115,7 +115,7 @@ TEST_P(LookAhead, a_pool_too_small_for_all_sends_nothing_ahead_that_it_has_no_bl
   std::vector<SequenceRequest> all;
   for (std::uint64_t id = 1; id <= 8; ++id) {
     all.push_back(Rig::request(id, 9 + id, 40));
-    ASSERT_TRUE(small.scheduler->submit({all.back()}).ok());
+    ASSERT_TRUE(small.submit({all.back()}).ok());
   }
   ASSERT_TRUE(small.collector.wait_finished(all.size()));
   for (const SequenceRequest& request : all) {
@@ -123,8 +123,8 @@ TEST_P(LookAhead, a_pool_too_small_for_all_sends_nothing_ahead_that_it_has_no_bl
   }
   EXPECT_TRUE(drained(small));
   const std::string metrics = small.metrics.scrape();
-  EXPECT_NE(metrics.find("\ntandem:num_preemptions_total "), std::string::npos);
-  EXPECT_EQ(metrics.find("\ntandem:num_preemptions_total 0\n"), std::string::npos) << "it was not too small";
+  EXPECT_NE(metrics.find("\ntandem_num_preemptions_total "), std::string::npos);
+  EXPECT_EQ(metrics.find("\ntandem_num_preemptions_total 0\n"), std::string::npos) << "it was not too small";
 }
 
 class FullRing : public ::testing::TestWithParam<std::uint32_t> {};
@@ -140,7 +140,7 @@ TEST_P(FullRing, sequences_that_do_not_all_fit_one_plan_take_turns) {
     all.push_back(Rig::request(id, 1, kTokens));
     all.back().bias.assign(9000, TokenLogprob{1, 0.0F});
   }
-  ASSERT_TRUE(rig.scheduler->submit(all).ok());
+  ASSERT_TRUE(rig.submit(all).ok());
   std::size_t fewest = 0;
   ASSERT_TRUE(rig.collector.wait([&](auto& outcomes) {
     if (std::ranges::none_of(outcomes, [](const auto& each) { return each.second.finished; })) return false;
@@ -154,7 +154,7 @@ TEST_P(FullRing, sequences_that_do_not_all_fit_one_plan_take_turns) {
   urgent.id = SequenceId{17};
   urgent.priority = 1;
   urgent.arrival_us = steady_now_us();
-  ASSERT_TRUE(rig.scheduler->submit({urgent}).ok());
+  ASSERT_TRUE(rig.submit({urgent}).ok());
   all.push_back(urgent);
   ASSERT_TRUE(rig.collector.wait_finished(all.size()));
   for (const SequenceRequest& request : all) {

@@ -16,8 +16,12 @@ using test::Rig;
 class Both : public ::testing::TestWithParam<Placement> {
  public:
   // Runs to the end and gives the cached tokens of each, having checked the output.
-  static std::vector<std::uint32_t> run(Rig& rig, const std::vector<SequenceRequest>& requests) {
-    for (const SequenceRequest& request : requests) EXPECT_TRUE(rig.scheduler->submit({request}).ok());
+  static std::vector<std::uint32_t> run(Rig& rig, const std::vector<SequenceRequest>& requests,
+                                        std::optional<std::string_view> salt = "") {
+    for (const SequenceRequest& request : requests) EXPECT_TRUE(rig.submit({request}, salt).ok());
+    return outcomes(rig, requests);
+  }
+  static std::vector<std::uint32_t> outcomes(Rig& rig, const std::vector<SequenceRequest>& requests) {
     std::vector<std::uint32_t> cached;
     for (const SequenceRequest& request : requests) {
       const std::uint64_t id = request.id.value;
@@ -56,9 +60,11 @@ TEST_P(Both, a_conversation_finds_its_own_answers) {
     EXPECT_EQ(run(rig, {request}), std::vector<std::uint32_t>{expected}) << "turn " << turn;
     // All but the newest token are in the pool then.
     const auto answer = rig.collector.outcome(turn).tokens;
-    request.prompt.insert(request.prompt.end(), answer.begin(), answer.end());
-    expected = static_cast<std::uint32_t>((request.prompt.size() - 1) / 4 * 4);
-    request.prompt.insert(request.prompt.end(), {5, 6, 7});
+    std::vector<TokenId> prompt = request.prompt->tokens;
+    prompt.insert(prompt.end(), answer.begin(), answer.end());
+    expected = static_cast<std::uint32_t>((prompt.size() - 1) / 4 * 4);
+    prompt.insert(prompt.end(), {5, 6, 7});
+    test::set_prompt(request, std::move(prompt));
   }
 }
 
@@ -68,7 +74,9 @@ TEST_P(Both, prompts_that_come_together_read_their_common_part_once) {
   for (std::uint64_t id = 1; id <= 12; ++id) {
     auto request = Rig::request(1, 40, 4);
     request.id = SequenceId{id};
-    for (std::uint64_t i = 0; i < id; ++i) request.prompt.push_back(static_cast<TokenId>(id));
+    std::vector<TokenId> prompt = request.prompt->tokens;
+    prompt.insert(prompt.end(), id, static_cast<TokenId>(id));
+    test::set_prompt(request, std::move(prompt));
     requests.push_back(std::move(request));
   }
   const auto cached = run(rig, requests);
@@ -79,15 +87,11 @@ TEST_P(Both, prompts_that_come_together_read_their_common_part_once) {
 TEST_P(Both, salts_and_opting_out_keep_requests_apart) {
   Rig rig(100, GetParam(), 16, "model");
   const auto request = Rig::request(1, 17, 3);
-  auto salted = again(request, 2);
-  salted.cache_salt = "tenant";
-  auto outside = again(request, 3);
-  outside.use_prefix_cache = false;
-  EXPECT_EQ(run(rig, {outside}), std::vector<std::uint32_t>{0});
-  EXPECT_EQ(run(rig, {request}), std::vector<std::uint32_t>{0});  // it had left nothing
-  EXPECT_EQ(run(rig, {salted}), std::vector<std::uint32_t>{0});
-  EXPECT_EQ(run(rig, {again(outside, 4)}), std::vector<std::uint32_t>{0});
-  EXPECT_EQ(run(rig, {again(salted, 5)}), std::vector<std::uint32_t>{16});
+  EXPECT_EQ(run(rig, {again(request, 3)}, std::nullopt), std::vector<std::uint32_t>{0});
+  EXPECT_EQ(run(rig, {request}), std::vector<std::uint32_t>{0});  // the one before had left nothing
+  EXPECT_EQ(run(rig, {again(request, 2)}, "tenant"), std::vector<std::uint32_t>{0});
+  EXPECT_EQ(run(rig, {again(request, 4)}, std::nullopt), std::vector<std::uint32_t>{0});
+  EXPECT_EQ(run(rig, {again(request, 5)}, "tenant"), std::vector<std::uint32_t>{16});
 }
 
 TEST_P(Both, a_flush_comes_before_every_later_request) {
@@ -106,12 +110,12 @@ TEST_P(Both, cancelled_and_stopped_sequences_leave_only_what_is_true) {
   std::uint64_t id = 1;
   for (int turn = 0; turn < 30; ++turn) {
     const auto request = again(Rig::request(7, 30 + random() % 30, 20), id++);
-    ASSERT_TRUE(rig.scheduler->submit({request}).ok());
+    ASSERT_TRUE(rig.submit({request}).ok());
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 8000));
     rig.scheduler->cancel(request.id);
     auto stopped = again(Rig::request(7, 30, 20), id++);
     stopped.stop_tokens = {Rig::expected(stopped)[random() % 20]};
-    ASSERT_TRUE(rig.scheduler->submit({stopped}).ok());
+    ASSERT_TRUE(rig.submit({stopped}).ok());
     run(rig, {again(Rig::request(7, 45, 6), id++)});
   }
   ASSERT_TRUE(rig.collector.wait_finished(id - 1));
@@ -131,7 +135,7 @@ TEST_P(Both, a_full_cache_holds_up_no_step) {
   const std::uint64_t steps_ahead = rig.lanes.back()->steps_ahead();
   std::vector<SequenceRequest> requests;
   for (std::uint64_t id = 21; id <= 24; ++id) requests.push_back(Rig::request(id, 2, kTokens));  // one step reads all
-  ASSERT_TRUE(rig.scheduler->submit(requests).ok());
+  ASSERT_TRUE(rig.submit(requests).ok());
   for (const SequenceRequest& request : requests) {
     const std::uint64_t id = request.id.value;
     ASSERT_TRUE(rig.collector.wait([id](auto& outcomes) { return outcomes[id].finished; }));
@@ -151,10 +155,10 @@ TEST_P(Both, a_full_pool_evicts_and_preempts_without_changing_the_output) {
     for (std::uint64_t id = 1; id <= 60; ++id) {
       auto request = Rig::request(random() % 4, 4 + random() % 36, 1 + random() % 30);
       request.id = SequenceId{id};
-      if (random() % 5 == 0) request.cache_salt = "other";
+      EXPECT_TRUE(rig.submit({request}, random() % 5 == 0 ? "other" : "").ok());
       requests.push_back(std::move(request));
     }
-    run(rig, requests);
+    outcomes(rig, requests);
     EXPECT_TRUE(drained(rig));
   }
 }

@@ -28,7 +28,7 @@ class Replacement : public ::testing::TestWithParam<Placement> {
   void submit(std::uint64_t count, std::uint32_t max_tokens) {
     for (std::uint64_t id = 1; id <= count; ++id) {
       requests.push_back(Rig::request(id, 10 + 3 * id, max_tokens));
-      ASSERT_TRUE(rig.scheduler->submit({requests.back()}).ok());
+      ASSERT_TRUE(rig.submit({requests.back()}).ok());
     }
   }
   // Nothing was lost and nothing happened twice.
@@ -124,7 +124,7 @@ TEST_P(Replacement, the_old_ones_end_after_the_new_one_took_over_is_no_loss) {
   rig.scheduler->lane_down(LaneId{last_lane()}, 0);
   rig.lanes[last_lane()] = std::move(next);
   expect_all_as_undisturbed();
-  EXPECT_NE(rig.metrics.scrape().find("tandem:lane_losses_total 0"), std::string::npos);
+  EXPECT_NE(rig.metrics.scrape().find("tandem_lane_losses_total 0"), std::string::npos);
 }
 
 }  // namespace

@@ -1,24 +1,24 @@
-// A scheduler over heap memory with fake lanes in threads, whose pool is 4 tokens a block and whose steps read 8 tokens
-// of prompts at most.
+// A scheduler over heap memory with fake lanes in threads. A block of its pool has 4 tokens, and a step takes 8 prompt
+// tokens at most.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "base/clock.h"
 #include "sched/collector.h"
 #include "sched/scheduler.h"
+#include "sched/test_requests.h"
 #include "support/fake_kv.h"
 #include "support/heap_instance.h"
 
 namespace tandem::test {
-
-inline constexpr std::uint32_t kBlockTokens = 4;
 
 class Rig : public HeapInstance {
  public:
@@ -46,20 +46,12 @@ class Rig : public HeapInstance {
   void start_lane(LaneId lane) { HeapInstance::start_lane(lane, *scheduler); }
 
   static SequenceRequest request(std::uint64_t id, std::size_t prompt_tokens, std::uint32_t max_tokens) {
-    SequenceRequest request;
-    request.id = SequenceId{id};
-    for (std::size_t i = 0; i < prompt_tokens; ++i) {
-      request.prompt.push_back(static_cast<TokenId>((id * 131 + i * 7) % kFakeVocab));
-    }
-    request.max_tokens = max_tokens;
-    request.arrival_us = steady_now_us();
-    return request;
+    return make_request(id, prompt_tokens, max_tokens);
   }
-  // What a lane that never errs would generate.
-  static std::vector<TokenId> expected(const SequenceRequest& request) {
-    std::vector<TokenId> tokens = request.prompt;
-    while (tokens.size() < request.prompt.size() + request.max_tokens) tokens.push_back(fake_next(tokens));
-    return {tokens.begin() + static_cast<std::ptrdiff_t>(request.prompt.size()), tokens.end()};
+  static std::vector<TokenId> expected(const SequenceRequest& request) { return expected_output(request); }
+  // With a salt the sequences share blocks with others of the same salt, if the rig has a prefix identity.
+  absl::Status submit(std::vector<SequenceRequest> requests, std::optional<std::string_view> salt = "") {
+    return submit_prepared(*scheduler, std::move(requests), salt);
   }
 
   Collector collector;

@@ -11,17 +11,18 @@ namespace {
 
 using test::Rig;
 
-TEST(ServerCounters, tell_reading_from_generating_and_count_shared_blocks_for_each) {
+TEST(ServerCounters, tell_prefill_from_decode_and_count_shared_blocks_for_each) {
   test::HeapInstance instance(16, test::kBlockTokens, 1);
   std::vector<Sequence> sequences(3);
-  std::vector<Sequence*> running;
+  RunningSequences running;
   for (std::uint32_t i = 0; i < sequences.size(); ++i) {
-    sequences[i].tokens = sequences[i].request.prompt = {1, 2, 3, 4, 5};
+    test::set_prompt(sequences[i].request, {1, 2, 3, 4, 5});
     sequences[i].lease = *instance.pool->reserve(SequenceId{i + 1}, 2, Phase::kPrefill);
-    running.push_back(&sequences[i]);
+    running.add(sequences[i]);
   }
-  sequences[0].tokens.push_back(6);
+  sequences[0].output.push_back(6);
   sequences[0].computed = 5;
+  running.update(sequences[0]);
   ServerCounters counters;
   publish_counters(counters, running, 7, instance.pool->usage());
   EXPECT_EQ(counters.decode_sequences, 1U);
@@ -38,7 +39,7 @@ TEST(ServerCounters, follow_a_scheduler_from_request_to_request) {
   for (std::uint64_t round = 1; round <= 2; ++round) {
     SequenceRequest request = Rig::request(1, 41, 3);
     request.id = SequenceId{round};
-    ASSERT_TRUE(rig.scheduler->submit({request}).ok());
+    ASSERT_TRUE(rig.submit({request}).ok());
     ASSERT_TRUE(rig.collector.wait_finished(round));
     ASSERT_TRUE(test::drained(rig));
     EXPECT_EQ(counters.prefix_tokens_asked, round * 41);

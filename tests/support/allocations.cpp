@@ -9,10 +9,12 @@ namespace {
 
 std::atomic<std::uint64_t> num_of_process{0};
 thread_local std::uint64_t num_of_thread = 0;
+thread_local std::uint64_t bytes_of_thread = 0;
 
 void* counted(std::size_t bytes, std::size_t alignment) {
   num_of_process.fetch_add(1, std::memory_order_relaxed);
   ++num_of_thread;
+  bytes_of_thread += bytes;
   void* memory = nullptr;
   return ::posix_memalign(&memory, alignment, bytes) == 0 ? memory : nullptr;
 }
@@ -41,5 +43,6 @@ namespace tandem::test {
 
 std::uint64_t allocations_of_process() { return num_of_process.load(std::memory_order_relaxed); }
 std::uint64_t allocations_of_thread() { return num_of_thread; }
+std::uint64_t bytes_allocated_by_thread() { return bytes_of_thread; }
 
 }  // namespace tandem::test

@@ -6,6 +6,7 @@
 namespace tandem::test {
 
 std::uint64_t allocations_of_process();
-std::uint64_t allocations_of_thread();  // the calling one
+std::uint64_t allocations_of_thread();      // the calling one
+std::uint64_t bytes_allocated_by_thread();  // the calling one
 
 }  // namespace tandem::test

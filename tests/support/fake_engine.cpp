@@ -259,7 +259,9 @@ void FakeEngine::apply_placement() {
   }
 }
 
-std::string FakeEngine::metrics() const { return fmt::format("fake_running {}\n", num_running()); }
+std::string FakeEngine::metrics() const {
+  return fmt::format("{}fake_running {}\n", registry_.scrape(), num_running());
+}
 
 void FakeEngine::drain(std::chrono::milliseconds grace) {
   std::unique_lock lock(mutex_);

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/metrics.h"
 #include "tandem/engine.h"
 
 namespace tandem {
@@ -57,6 +58,7 @@ class FakeEngine final : public Engine {
   const ModelInfo& model() const override { return model_; }
   const Tokenizer& tokenizer() const override { return tokenizer_; }
   std::string metrics() const override;
+  MetricRegistry& registry() { return registry_; }
   void drain(std::chrono::milliseconds grace) override;
 
   void set_alive(bool alive) { alive_ = alive; }
@@ -98,6 +100,7 @@ class FakeEngine final : public Engine {
   const FakeEngineOptions options_;
   const ModelInfo model_;
   const FakeTokenizer tokenizer_;
+  MetricRegistry registry_;
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   std::map<std::uint64_t, Running> running_;

@@ -7,10 +7,8 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <thread>
-#include <utility>
 
 #include "sched/scheduler.h"
 #include "support/fake_steps.h"
@@ -25,7 +23,6 @@ class InlineLanes {
 
   InlineLanes(HeapInstance& instance, Tamper tamper) : instance_(instance), tamper_(std::move(tamper)) {}
   ~InlineLanes() { stop(); }
-
   // Starts the workers of lanes 0 to num_lanes - 1 and goes on to replace those that die.
   void start(Scheduler& scheduler, std::uint32_t num_lanes) {
     scheduler_ = &scheduler;
@@ -40,7 +37,6 @@ class InlineLanes {
     changed_.notify_all();
     if (thread_.joinable()) thread_.join();
   }
-  // As the scheduler's give_up_lane.
   void give_up(LaneId lane, std::uint64_t epoch) {
     ++given_up;
     died(lane, epoch);
