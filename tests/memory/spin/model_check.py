@@ -37,6 +37,7 @@ HOLDS_FULL = [
     ("ledger", ledger(3, 2, 1, 1, 0)),
     ("ledger", ledger(2, 2, 2, 1, 1)),
     ("retire", retire(1, 4, 3)),
+    ("team", {"NUM_HELPERS": 3, "RUNS": 2}),
 ]
 FAILS = [
     *(
@@ -65,8 +66,10 @@ FAILS = [
             "BELIEVE_WORKERS",
         )
     ),
-    *(("team", {mistake: 1}) for mistake in ("CLEARING_WAKE", "NO_SECOND_LOOK", "WAKE_BEFORE_POST")),
-    ("team", {"NUM_HELPERS": 2, "CLEARING_WAKE": 1}),
+    # A helper that sleeps for good needs one helper; a caller that does, two.
+    ("team", {"NUM_HELPERS": 1, "CALLER_CLEARS": 1}),
+    ("team", {"NUM_HELPERS": 2, "HELPER_CLEARS": 1}),
+    *(("team", {mistake: 1}) for mistake in ("NO_SECOND_LOOK", "WAKE_BEFORE_POST")),
 ]
 
 

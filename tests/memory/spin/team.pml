@@ -2,8 +2,10 @@
    own, takes over the parts that nobody has begun, and waits for the rest; at the end it posts "stop" and joins. Whoever
    waits spins a while, then says that it is asleep, looks once more and sleeps on the word as a futex does. That nobody
    sleeps for good is what Spin's search for invalid end states says.
-   Mistakes: CLEARING_WAKE (who wakes clears the sleeper's flag, and wakes only if the flag was set), NO_SECOND_LOOK (the
-   sleeper does not look between its flag and its sleep, and the futex does not compare), WAKE_BEFORE_POST. */
+   Mistakes: CALLER_CLEARS, HELPER_CLEARS (the caller, when it wakes a helper, or a helper, when it wakes the caller,
+   clears the sleeper's flag and wakes only if the flag was set: the protocol did both once, and each lost wake-ups by
+   itself), NO_SECOND_LOOK (the sleeper does not look between its flag and its sleep, and the futex does not compare),
+   WAKE_BEFORE_POST. */
 
 #ifndef NUM_HELPERS
 #define NUM_HELPERS 1
@@ -23,7 +25,7 @@ byte ended;
 inline wake_helper(h) {
   if
   :: asleep[h] ->
-#ifdef CLEARING_WAKE
+#ifdef CALLER_CLEARS
     if
     :: atomic { asleep[h] -> asleep[h] = 0 }
       futex[h] = 0
@@ -49,7 +51,7 @@ inline post(h) {
 inline wake_caller() {
   if
   :: caller_asleep ->
-#ifdef CLEARING_WAKE
+#ifdef HELPER_CLEARS
     if
     :: atomic { caller_asleep -> caller_asleep = 0 }
       caller_futex = 0
