@@ -150,7 +150,7 @@ absl::StatusOr<Json> inspect(const std::string& address) {
 std::string use_text(const Json& use) {
   const auto number = [](const Json& value) { return value.get<std::uint64_t>(); };
   std::string text = "in use, a shared block once for each sequence\n";
-  for (const char* phase : {"reading", "generating"}) {
+  for (const char* phase : {"prefill", "decode"}) {
     text += fmt::format("  {:<10}{:>10} blocks of {} sequences\n", phase, number(use[phase]["blocks"]),
                         number(use[phase]["sequences"]));
   }
