@@ -36,7 +36,7 @@ def test_each_case_of_a_score_gets_its_result_or_its_error(tmp_path):
         (good, None),
         (b"{not json", "JSON object"),
         (b'{"text": "\xff"}', "JSON object"),
-        ({"token_ids": [1, 49_152_000]}, "token id 49152000"),
+        ({"token_ids": [1, 49_152_000]}, "49152000 is not a token id"),
         ({"token_ids": [1, 1 << 40]}, "token_ids[1]"),
         ({"token_ids": [1, 2.5]}, "token_ids[1]"),
         ({"token_ids": []}, "no tokens"),
