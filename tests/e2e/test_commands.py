@@ -39,7 +39,7 @@ def test_each_case_of_a_score_gets_its_result_or_its_error(tmp_path):
         ({"token_ids": [1, 49_152_000]}, "49152000 is not a token id"),
         ({"token_ids": [1, 1 << 40]}, "token_ids[1]"),
         ({"token_ids": [1, 2.5]}, "token_ids[1]"),
-        ({"token_ids": []}, "no tokens"),
+        ({"token_ids": []}, "at least one token id"),
         ({"greedy_tokens": 3}, '"token_ids" or "text"'),
         ({"text": 7}, '"text"'),
         ({"text": "Hi", "greedy_tokens": -1}, '"greedy_tokens"'),
