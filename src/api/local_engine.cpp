@@ -105,8 +105,10 @@ SequenceRequest LocalEngine::sequence_request(const Request& request, const std:
   sequence.tpot_ms = request.slo.tpot_ms;
   sequence.arrival_us = steady_now_us();
   const bool shares_prefix = request.use_prefix_cache && !request.score_prompt;  // scores need every row computed
-  sequence.prompt = scheduler_.prepare(
-      prompt, sequence.sampling, shares_prefix ? std::optional<std::string_view>(request.cache_salt) : std::nullopt);
+  // Tenants share no blocks: whose prompts are cached is nobody else's to find out. The length keeps the parts apart.
+  const std::string scope = fmt::format("{}:{}{}", request.tenant.size(), request.tenant, request.cache_salt);
+  sequence.prompt = scheduler_.prepare(prompt, sequence.sampling,
+                                       shares_prefix ? std::optional<std::string_view>(scope) : std::nullopt);
   return sequence;
 }
 

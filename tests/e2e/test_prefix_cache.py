@@ -143,3 +143,17 @@ def test_flushing_is_for_administrators():
             return httpx.post(server.url + "/flush_cache", headers={"Authorization": f"Bearer {key}"}, timeout=20).status_code
         assert (flush("user-key"), flush("none"), flush("admin-key")) == (401, 401, 200)
         assert server.stop() == 0
+
+
+def test_keys_do_not_share_their_prompts():
+    with Server("--api-keys", "alice", "--api-keys", "bob") as server:
+        def cached(key):
+            reply = httpx.post(server.url + "/v1/completions", headers={"Authorization": f"Bearer {key}"},
+                               json={"prompt": text("tenants", 200), "max_tokens": 1}, timeout=60)
+            assert reply.status_code == 200, reply.text
+            return reply.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+        assert cached("alice") == 0
+        assert cached("alice") > 100
+        assert cached("bob") == 0, "another key's prompt is not found out"
+        assert cached("bob") > 100
