@@ -91,7 +91,8 @@ std::uint32_t settle_threads(std::uint32_t asked) {
   const std::size_t num_cores = cpu::allowed_cpus().size();
   const std::uint32_t threads = asked == 0 ? default_threads(num_cores, limits.cpus) : asked;
   TANDEM_LOG(kInfo, "{}", machine_line(num_cores, threads, available_memory_bytes(), limits));
-  return threads < num_cores ? threads : asked;
+  return threads;  // stated, so that a worker that starts on fewer cores still has the units that the scheduler shares
+                   // out
 }
 
 DType default_kv_dtype(const ModelFile& model) {

@@ -353,3 +353,19 @@ def test_a_flag_takes_one_value_and_the_model_may_follow(flags):
     run = subprocess.run([BINARY, "serve", "--model", "other.gguf", *flags, "missing.gguf"], capture_output=True, text=True,
                          timeout=20)
     assert run.returncode == 2 and "two models" in run.stderr
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores, to take one away")
+def test_workers_that_start_on_fewer_cores_serve_as_before():
+    with Server() as server:
+        before = complete(server)
+        one_core = {min(os.sched_getaffinity(0))}
+        for thread in os.listdir(f"/proc/{server.process.pid}/task"):
+            os.sched_setaffinity(int(thread), one_core)
+        for lane in (0, 1):
+            victim = server.worker(lane)
+            os.kill(victim, signal.SIGKILL)
+            wait_until(lambda: server.worker(lane) not in (None, victim), 20, "a new worker")
+        wait_until(lambda: complete(server)[0] == 200, 20, "an answer")
+        assert complete(server) == before
+        assert server.stop() == 0
