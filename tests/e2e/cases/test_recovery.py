@@ -124,7 +124,7 @@ def test_requests_that_wait_get_the_grace_time(grace):
     shared = set(os.listdir("/dev/shm"))
     with Server("--max-running-sequences", "1", "--drain-grace-s", str(grace)) as server:
         pids = server.pids()
-        body = STORY | {"max_tokens": 20 if grace == 60 else 1500}
+        body = STORY | {"max_tokens": 300 if grace == 60 else 1500}
         sent = [background(ask, server, body) for _ in range(6)]
         wait_until(lambda: metric(server, "num_requests_waiting") + metric(server, "num_requests_running") == 6,
                    what="one running and five queued")
